@@ -1,0 +1,116 @@
+//! FLOOR 3. Slab allocators. Each borrows the page allocator; setup takes `&mut self`, running takes `&self`.
+//!
+//! An allocator is added by writing its file and one line in [`allocators!`]: tests, benches, catalog and shell walk
+//! the registry.
+
+mod info;
+pub mod null;
+mod stats;
+
+pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
+pub use stats::{Counters, Stat};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Corruption, Error};
+use crate::machine::{Addr, Machine};
+use crate::page::Pages;
+use crate::spec::{CacheId, CacheSpec, Object, Request};
+
+/// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
+/// end of the address space, because offset 16 is memory).
+pub const ZERO_SIZE: Addr = Addr(u64::MAX);
+
+/// A slab allocator on machine `M`.
+pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
+    /// Era and tunables, complete and explicit.
+    type Config: Configuration;
+
+    /// An allocator over `pages` with its kmalloc caches made.
+    fn new(pages: &'p Pages<'p, M>, config: &Self::Config) -> Result<Self, Error>;
+    /// The pages it takes its slabs from.
+    fn pages(&self) -> &'p Pages<'p, M>;
+
+    /// Makes a cache (kernel: kmem_cache_create). May return an existing one where the era merges.
+    fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error>;
+    /// Takes one object (kernel: kmem_cache_alloc, kmem_cache_alloc_node). `None` when memory is out.
+    fn alloc(&self, cpu: &M::Cpu, cache: CacheId, want: Request) -> Option<Object>;
+    /// Gives one object back (kernel: kmem_cache_free).
+    fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object);
+    /// Takes an object of at least `bytes` bytes (kernel: kmalloc). 0 bytes give [`ZERO_SIZE`].
+    fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object>;
+    /// Gives back what kmalloc returned.
+    fn kfree(&self, cpu: &M::Cpu, object: Object);
+    /// Returns what can be returned of a cache's empty slabs (kernel: kmem_cache_shrink). Asks the other CPUs.
+    fn shrink(&self, cpu: &M::Cpu, cache: CacheId);
+
+    /// Number of caches, those for kmalloc included; ids count from 0 in order of creation.
+    fn cache_count(&self) -> usize;
+    /// Quiescent walk of the invariants, page lists included. When no CPU runs.
+    fn verify(&mut self) -> Result<(), Corruption>;
+    /// One line of slabinfo. When no CPU runs.
+    fn info(&mut self, cache: CacheId) -> CacheInfo;
+    /// Event counts per CPU.
+    fn counters(&mut self, cache: CacheId) -> Vec<Counters>;
+    /// Sets this CPU's event counts of every cache to zero: the end of a warm-up.
+    fn reset_counters(&self, cpu: &M::Cpu);
+    /// Every list and queue of a cache, with the keys of the recordings in tests/oracle. When no CPU runs.
+    fn state(&mut self, cache: CacheId) -> serde_json::Value;
+    /// Where an object lies: first frame of its slab, index in it, and offset of object 0 from the slab's start.
+    fn placement(&mut self, cache: CacheId, object: Addr) -> Placement;
+    /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
+    fn slabinfo(&mut self) -> Option<String>;
+}
+
+/// Era and tunables of an allocator, as they cross the door in JSON.
+pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std::fmt::Debug {
+    /// Name of the allocator (`slab`).
+    const NAME: &'static str;
+    /// Known eras, oldest first.
+    const ERAS: &'static [&'static str];
+    /// The era meant when none is named.
+    const DEFAULT_ERA: &'static str;
+    /// Every tunable with unit and one-line meaning; the defaults are those of `era(…)`.
+    const PARAMETERS: &'static [Parameter];
+
+    /// All defaults of an era.
+    fn era(era: &str) -> Option<Self>;
+    /// Refuses impossible values, naming the parameter (`allocator.order`).
+    fn check(&self) -> Result<(), Error>;
+
+    /// A complete configuration from a JSON object that may name the era and any tunables.
+    fn from_json(given: &serde_json::Value) -> Result<Self, Error> {
+        let era = given.get("era").and_then(|e| e.as_str()).unwrap_or(Self::DEFAULT_ERA);
+        let config = Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
+        let mut full = serde_json::to_value(&config).expect("a configuration is plain data");
+        let fields = full.as_object_mut().expect("a configuration is an object");
+        for (key, value) in given.as_object().into_iter().flatten() {
+            if key == "name" || key == "era" {
+                continue;
+            }
+            let Some(slot) = fields.get_mut(key) else {
+                let known: Vec<&str> = Self::PARAMETERS.iter().map(|p| p.name).collect();
+                return Err(Error::unknown(&format!("parameter of {}", Self::NAME), key, &known));
+            };
+            *slot = value.clone();
+            if let Err(e) = serde_json::from_value::<Self>(serde_json::Value::Object(fields.clone())) {
+                let meaning = Self::PARAMETERS.iter().find(|p| p.name == key).map_or("", |p| p.meaning);
+                return Err(Error::new(format!("allocator.{key}"), value, format!("{meaning} ({e})")));
+            }
+        }
+        let config: Self = serde_json::from_value(full).expect("checked field by field");
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// The registry: each allocator's type and configuration, by name. `$with!` is called with all of them.
+#[macro_export]
+macro_rules! allocators {
+    ($with:ident) => {
+        $with! {
+            "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+        }
+    };
+}

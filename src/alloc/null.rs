@@ -1,0 +1,203 @@
+//! `null`: hands out objects in O(1) from per-CPU stacks and never returns a page. The harness baseline: what a run
+//! costs without an allocator. Every free goes to the freeing CPU's own stack, whatever its node.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CacheInfo, Configuration, Counters, Parameter, Placement, SlabAllocator, Stat, ZERO_SIZE};
+use crate::error::{Corruption, Error};
+use crate::machine::{Addr, Machine, PerCpu};
+use crate::page::{PageFlags, Pages};
+use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::units::{Order, round_up};
+
+/// `null` has no tunables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Always `1`.
+    pub era: String,
+}
+
+impl Configuration for Config {
+    const NAME: &'static str = "null";
+    const ERAS: &'static [&'static str] = &["1"];
+    const DEFAULT_ERA: &'static str = "1";
+    const PARAMETERS: &'static [Parameter] = &[];
+    fn era(era: &str) -> Option<Self> {
+        (era == "1").then(|| Config { era: era.into() })
+    }
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A cache: a slot size and a stack per CPU. `pages·objects per page = live + stacked` over all CPUs.
+struct Cache<M: Machine> {
+    spec: CacheSpec,
+    slot: u64,
+    order: Order,
+    stacks: PerCpu<M, Stack>,
+}
+
+#[derive(Default)]
+struct Stack {
+    free: Vec<Addr>,
+    pages: u64,
+    live: i64,
+    counters: Counters,
+}
+
+/// The null allocator.
+pub struct Null<'p, M: Machine> {
+    pages: &'p Pages<'p, M>,
+    caches: Vec<Cache<M>>,
+}
+
+const KMALLOC: [u64; 20] = {
+    let mut sizes = [0; 20];
+    let mut i = 0;
+    while i < 20 {
+        sizes[i] = 8 << i;
+        i += 1;
+    }
+    sizes
+};
+
+impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
+    type Config = Config;
+
+    fn new(pages: &'p Pages<'p, M>, _: &Config) -> Result<Self, Error> {
+        let mut null = Null { pages, caches: Vec::new() };
+        for size in KMALLOC {
+            null.create_cache(CacheSpec::new(format!("null-{size}"), size))?;
+        }
+        Ok(null)
+    }
+    fn pages(&self) -> &'p Pages<'p, M> {
+        self.pages
+    }
+    fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
+        if spec.size == 0 || spec.size > 4 << 20 {
+            return Err(Error::new("cache.size", spec.size, "1..4194304 bytes"));
+        }
+        let slot = round_up(spec.size, spec.align.max(8));
+        let stacks = PerCpu::new(self.pages.machine(), |_| Stack::default());
+        self.caches.push(Cache { spec, slot, order: Order::for_bytes(slot), stacks });
+        Ok(CacheId(self.caches.len() as u32 - 1))
+    }
+
+    fn alloc(&self, cpu: &M::Cpu, cache: CacheId, _: Request) -> Option<Object> {
+        let cache = &self.caches[cache.0 as usize];
+        let hit = cache.stacks.with(cpu, |s| {
+            let top = s.free.pop();
+            s.live += i64::from(top.is_some());
+            s.counters.add(Stat::AllocFastpath, u64::from(top.is_some()));
+            top
+        });
+        match hit {
+            Some(addr) => Some(Object::at(addr)),
+            None => self.grow(cpu, cache),
+        }
+    }
+    fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
+        self.caches[cache.0 as usize].stacks.with(cpu, |s| {
+            s.free.push(object.addr());
+            s.live -= 1;
+            s.counters.count(Stat::FreeFastpath);
+        });
+    }
+    fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
+        if bytes == 0 {
+            return Some(Object::at(ZERO_SIZE));
+        }
+        let class = KMALLOC.iter().position(|s| *s >= bytes)?;
+        self.alloc(cpu, CacheId(class as u32), want)
+    }
+    fn kfree(&self, cpu: &M::Cpu, object: Object) {
+        if object.addr() == ZERO_SIZE {
+            return;
+        }
+        let head = self.pages.peek_head(object.addr()).expect("an object of the arena");
+        let cache = self.pages.peek(head, crate::page::Field::Owner) - 1;
+        self.free(cpu, CacheId(cache as u32), object);
+    }
+    fn shrink(&self, _: &M::Cpu, _: CacheId) {}
+
+    fn cache_count(&self) -> usize {
+        self.caches.len()
+    }
+    fn verify(&mut self) -> Result<(), Corruption> {
+        for cache in &mut self.caches {
+            let (mut pages, mut live, mut free) = (0, 0, 0);
+            for (_, s) in cache.stacks.iter_mut() {
+                pages += s.pages;
+                live += s.live;
+                free += s.free.len() as i64;
+            }
+            let per_block = (cache.order.bytes() / cache.slot) as i64;
+            let blocks = pages as i64;
+            crate::ensure!(live + free == blocks * per_block, cache.spec.name.clone(), "live {live} + free {free} ≠ {blocks} blocks of {per_block}");
+        }
+        Ok(())
+    }
+    fn info(&mut self, id: CacheId) -> CacheInfo {
+        let cache = &mut self.caches[id.0 as usize];
+        let (mut blocks, mut live) = (0, 0);
+        for (_, s) in cache.stacks.iter_mut() {
+            blocks += s.pages;
+            live += s.live;
+        }
+        let per = cache.order.bytes() / cache.slot;
+        CacheInfo {
+            name: cache.spec.name.clone(),
+            object_size: cache.spec.size,
+            slot_size: cache.slot,
+            order: Some(cache.order.0),
+            objects_per_slab: Some(per),
+            active_objects: live as u64,
+            live_objects: live as u64,
+            total_objects: Some(blocks * per),
+            active_slabs: Some(blocks),
+            slabs: Some(blocks),
+            pages: Some(blocks * cache.order.pages()),
+            ..CacheInfo::default()
+        }
+    }
+    fn counters(&mut self, id: CacheId) -> Vec<Counters> {
+        self.caches[id.0 as usize].stacks.iter_mut().map(|(_, s)| s.counters.clone()).collect()
+    }
+    fn reset_counters(&self, cpu: &M::Cpu) {
+        self.caches.iter().for_each(|c| c.stacks.with(cpu, |s| s.counters.reset()));
+    }
+    fn state(&mut self, id: CacheId) -> serde_json::Value {
+        let stacks: Vec<usize> = self.caches[id.0 as usize].stacks.iter_mut().map(|(_, s)| s.free.len()).collect();
+        serde_json::json!({ "stacks": stacks })
+    }
+    fn placement(&mut self, id: CacheId, object: Addr) -> Placement {
+        let slab = self.pages.peek_head(object).expect("an object of the arena");
+        Placement { slab, index: (object.0 - self.pages.addr_of(slab).0) / self.caches[id.0 as usize].slot, offset: 0 }
+    }
+    fn slabinfo(&mut self) -> Option<String> {
+        None
+    }
+}
+
+impl<M: Machine> Null<'_, M> {
+    #[cold]
+    fn grow(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Option<Object> {
+        let id = self.caches.iter().position(|c| std::ptr::eq(c, cache)).expect("one of ours") as u64;
+        let flags = PageFlags { compound: cache.order.0 > 0, ..PageFlags::default() };
+        let pfn = self.pages.alloc_pages(cpu, cache.order, None, flags)?.into_pfn();
+        self.pages.poke(pfn, crate::page::Field::Owner, id + 1);
+        let start = self.pages.addr_of(pfn);
+        cache.stacks.with(cpu, |s| {
+            s.pages += 1;
+            s.live += 1;
+            s.counters.count(Stat::AllocSlab);
+            s.counters.count(Stat::AllocSlowpath);
+            let n = cache.order.bytes() / cache.slot;
+            s.free.extend((1..n).rev().map(|i| start.plus(i * cache.slot)));
+        });
+        Some(Object::at(start))
+    }
+}

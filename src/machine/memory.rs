@@ -1,0 +1,227 @@
+//! The memory of the experiment: one aligned block of relaxed atomic words, addressed by offset.
+//!
+//! Soundness of the unsafe code here: an [`Arena`] owns one anonymous mapping (or zeroed allocation) of `words` u64,
+//! from construction to drop; every access goes through `&AtomicU64` references inside it, after a bounds check, so
+//! no data race and no aliasing `&mut` can exist. Reading a free pointer from an object that another CPU has just
+//! taken is therefore a defined operation.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::sync::{AtomicU64, Ordering};
+use super::{Access, Cpu};
+use crate::units::LINE;
+
+/// An offset into the simulated address space. Offset 0 is a valid page of the arena; "no object" is `Option`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Addr(pub u64);
+
+impl Addr {
+    /// `bytes` further on.
+    pub const fn plus(self, bytes: u64) -> Addr {
+        Addr(self.0 + bytes)
+    }
+    /// Number of the cache line.
+    pub const fn line(self) -> u64 {
+        self.0 / LINE
+    }
+}
+
+/// Object memory and page frames: `bytes` of zeroed memory, committed when first touched.
+pub struct Arena {
+    words: NonNull<AtomicU64>,
+    count: usize,
+}
+
+// SAFETY: the block is only reachable through `&AtomicU64`, which is Sync; the arena owns it.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps `bytes` (rounded up to a page) of zeroed memory.
+    pub fn new(bytes: u64) -> Result<Arena, String> {
+        let bytes = crate::units::round_up(bytes.max(1), crate::units::PAGE_SIZE) as usize;
+        let words = map_zeroed(bytes).ok_or_else(|| format!("the host refuses {bytes} bytes of address space"))?;
+        Ok(Arena { words, count: bytes / 8 })
+    }
+
+    fn word(&self, addr: Addr) -> &AtomicU64 {
+        let index = (addr.0 / 8) as usize;
+        assert!(index < self.count, "address {:#x} is outside the arena of {:#x} bytes", addr.0, self.count * 8);
+        // SAFETY: `index < count`, the block holds `count` initialised (zeroed) words and lives as long as `self`.
+        unsafe { self.words.add(index).as_ref() }
+    }
+
+    /// Loads the word at `addr` and pays for the line.
+    #[inline]
+    pub fn load<C: Cpu>(&self, cpu: &C, addr: Addr) -> u64 {
+        cpu.touch(addr, Access::Read);
+        self.word(addr).load(Ordering::Relaxed)
+    }
+    /// Stores the word at `addr` and pays for the line.
+    #[inline]
+    pub fn store<C: Cpu>(&self, cpu: &C, addr: Addr, value: u64) {
+        cpu.touch(addr, Access::Write);
+        self.word(addr).store(value, Ordering::Relaxed);
+    }
+    /// Adds to the word at `addr` atomically at a point of interaction; returns the old value.
+    pub fn fetch_add<C: Cpu>(&self, cpu: &C, addr: Addr, delta: i64) -> u64 {
+        cpu.interact();
+        cpu.touch(addr, Access::Rmw);
+        self.word(addr).fetch_add(delta as u64, Ordering::AcqRel)
+    }
+    /// Reads without charging: reports, `verify()`, and words whose line has just been paid for.
+    #[inline]
+    pub fn peek(&self, addr: Addr) -> u64 {
+        self.word(addr).load(Ordering::Relaxed)
+    }
+    /// Writes without charging: set-up, and words whose line has just been paid for.
+    #[inline]
+    pub fn poke(&self, addr: Addr, value: u64) {
+        self.word(addr).store(value, Ordering::Relaxed);
+    }
+    /// The word itself, for the machines' bit locks.
+    pub(super) fn atomic(&self, addr: Addr) -> &AtomicU64 {
+        self.word(addr)
+    }
+    /// Fills `bytes` from `addr` with `byte`, rounded out to whole words. Uncharged.
+    pub fn fill(&self, addr: Addr, bytes: u64, byte: u8) {
+        let value = u64::from_ne_bytes([byte; 8]);
+        let mut at = addr.0 & !7;
+        while at < addr.0 + bytes {
+            self.poke(Addr(at), value);
+            at += 8;
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        unmap(self.words, self.count * 8);
+    }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice has no preconditions.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
+    // SAFETY: exactly the mapping made by `map_zeroed`, unmapped once, by its owner's drop.
+    unsafe { libc::munmap(words.as_ptr().cast(), bytes) };
+}
+
+#[cfg(all(not(target_os = "linux"), not(loom)))]
+fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).ok()?;
+    // SAFETY: the layout has a non-zero size; zeroed memory is a valid `[AtomicU64]`.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }.cast())
+}
+
+#[cfg(all(not(target_os = "linux"), not(loom)))]
+fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).expect("the layout of map_zeroed");
+    // SAFETY: allocated by `map_zeroed` with this layout, freed once, by its owner's drop.
+    unsafe { std::alloc::dealloc(words.as_ptr().cast(), layout) };
+}
+
+#[cfg(loom)]
+fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
+    let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
+    NonNull::new(Box::into_raw(words).cast())
+}
+
+#[cfg(loom)]
+fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
+    // SAFETY: the boxed slice leaked by `map_zeroed`, taken back once.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(words.as_ptr(), bytes / 8)) });
+}
+
+/// A shared word with an address: an atomic that other CPUs read and write.
+pub struct Word {
+    addr: Addr,
+    value: AtomicU64,
+}
+
+impl Word {
+    /// A word at `addr` holding `value`.
+    pub fn new(addr: Addr, value: u64) -> Word {
+        Word { addr, value: AtomicU64::new(value) }
+    }
+    /// Loads, at a point of interaction (acquire). For reads that the specs call racy.
+    pub fn load<C: Cpu>(&self, cpu: &C) -> u64 {
+        cpu.interact();
+        cpu.touch(self.addr, Access::Read);
+        self.value.load(Ordering::Acquire)
+    }
+    /// Stores, at a point of interaction (release).
+    pub fn store<C: Cpu>(&self, cpu: &C, value: u64) {
+        cpu.interact();
+        cpu.touch(self.addr, Access::Write);
+        self.value.store(value, Ordering::Release);
+    }
+    /// Adds `delta`, at a point of interaction; returns the old value.
+    pub fn fetch_add<C: Cpu>(&self, cpu: &C, delta: i64) -> u64 {
+        cpu.interact();
+        cpu.touch(self.addr, Access::Rmw);
+        self.value.fetch_add(delta as u64, Ordering::AcqRel)
+    }
+    /// Replaces `old` by `new`, at a point of interaction; returns what was found on failure.
+    pub fn cmpxchg<C: Cpu>(&self, cpu: &C, old: u64, new: u64) -> Result<(), u64> {
+        cpu.interact();
+        cpu.touch(self.addr, Access::Rmw);
+        self.value.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+    /// Reads without charging and without ordering: reports, and the lock holder's own view.
+    pub fn peek(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+    /// Writes without charging: set-up, and the lock holder whose line is already paid for.
+    pub fn poke(&self, value: u64) {
+        self.value.store(value, Ordering::Relaxed);
+    }
+}
+
+/// `[u32; 8]` records, zero until written, committed when first touched: the simulator's tables over all memory.
+pub(super) struct Records {
+    base: NonNull<AtomicU64>,
+    count: usize,
+}
+
+// SAFETY: the block is owned, and reached through `&self`/`&mut self` like a Box<[[u32; 8]]>.
+unsafe impl Send for Records {}
+// SAFETY: as above.
+unsafe impl Sync for Records {}
+
+impl Records {
+    pub(super) fn new(count: usize) -> Result<Records, String> {
+        let bytes = crate::units::round_up((count as u64 * 32).max(1), crate::units::PAGE_SIZE) as usize;
+        let base = map_zeroed(bytes).ok_or_else(|| format!("the host refuses {bytes} bytes of address space"))?;
+        Ok(Records { base, count: bytes / 32 })
+    }
+    #[inline]
+    pub(super) fn at(&mut self, index: usize) -> &mut [u32; 8] {
+        assert!(index < self.count, "record {index} of {}", self.count);
+        // SAFETY: in bounds of the zeroed block; all bit patterns are valid; `&mut self` makes the access exclusive.
+        unsafe { self.base.cast::<[u32; 8]>().add(index).as_mut() }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        unmap(self.base, self.count * 32);
+    }
+}

@@ -1,0 +1,165 @@
+//! FLOOR 1. What a CPU, a lock and a word of memory are.
+//!
+//! [`Machine`] is the only platform contract. Its obligations:
+//!
+//! 1. `boot` brings every CPU of the topology to life, hands each exactly one [`Cpu`] token and returns when every
+//!    CPU has returned. The token is the proof of "running on this CPU": it is neither `Clone` nor `Sync`, and there is
+//!    never a second one for the same CPU at the same time. `boot` may be called again; state and clocks go on.
+//! 2. Everything that one CPU does and another can see happens at a *point of interaction*: taking a lock, an atomic
+//!    access to a shared [`Word`], `kick`, `call_on`, `idle`. `Sim` orders these by virtual time; on `Native` they are
+//!    the real thing.
+//! 3. Value and cost travel together: [`Arena::load`], [`Word::cmpxchg`] do the thing and pay for it. What has no
+//!    value in our code (a cache line of a structure whose fields are plain Rust) is paid for with [`Cpu::touch`].
+//! 4. On `Native` all hooks that only charge are empty and inlined away.
+//!
+//! A *run* is a machine, the pages and slabs that borrow it, and the tasks: a handful of values on one stack frame.
+
+pub mod cost;
+mod memory;
+pub mod native;
+mod percpu;
+pub mod presets;
+pub mod sim;
+mod sync;
+
+pub use memory::{Addr, Arena, Word};
+pub use native::Native;
+pub use percpu::PerCpu;
+pub use sim::Sim;
+pub use sync::{Guard, SpinLock};
+
+use crate::topology::Topology;
+use crate::units::{CpuId, Instr, NodeId, Picos};
+
+/// A machine: CPUs, their memory, their locks.
+pub trait Machine: Sync + Sized {
+    /// The token of a running CPU.
+    type Cpu: Cpu;
+    /// A lock of this machine.
+    type Lock: RawLock<Self::Cpu>;
+
+    /// CPUs and nodes.
+    fn topology(&self) -> &Topology;
+
+    /// Reserves `bytes` of simulated address space for a structure whose fields live in Rust, on `node`, so that its
+    /// cache lines can be charged. Line-aligned. Past the arena and its page frames.
+    fn reserve(&self, bytes: u64, node: NodeId) -> Addr;
+
+    /// Makes a lock whose word lies at `addr`. `name` is the class it is reported under (`list_lock`, `zone->lock`).
+    fn lock(&self, name: &'static str, addr: Addr) -> Self::Lock;
+
+    /// Runs `body` on every CPU and returns when all have returned.
+    fn boot(&self, body: impl Fn(&Self::Cpu) + Sync);
+}
+
+/// How a line is accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A plain store; the store buffer hides part of its latency.
+    Write,
+    /// A locked read-modify-write.
+    Rmw,
+    /// A prefetch for writing: the line moves now, the next access waits for what is left of the latency.
+    Prefetch,
+}
+
+/// Fixed costs of a machine that are not memory accesses or instructions; values are in the preset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `local_irq_save` + `local_irq_restore`.
+    IrqSaveRestore,
+    /// `local_irq_disable` + `local_irq_enable`.
+    IrqDisableEnable,
+    /// Unlocked per-CPU compare-exchange.
+    CmpxchgLocal,
+    /// Entry and exit of a system call.
+    Syscall,
+    /// Switch from one task to another.
+    ContextSwitch,
+    /// `try_to_wake_up` onto a run queue.
+    Wake,
+    /// Sending a reschedule interrupt.
+    IpiSend,
+}
+
+/// A running CPU: handed down explicitly where the kernel would ask `smp_processor_id()`.
+pub trait Cpu: Sized {
+    /// Which CPU this is.
+    fn id(&self) -> CpuId;
+    /// The node it belongs to.
+    fn node(&self) -> NodeId;
+    /// Its clock: virtual time on Sim, time since boot on Native.
+    fn now(&self) -> Picos;
+
+    /// Charges the instructions of a code path (see [`cost`]).
+    fn work(&self, instructions: Instr);
+    /// Charges `time` of work that is not ours to model in detail (protocol code).
+    fn delay(&self, time: Picos);
+    /// Charges a fixed cost of the machine.
+    fn spend(&self, event: Event);
+    /// Charges one access to the line of `addr`.
+    fn touch(&self, addr: Addr, access: Access);
+    /// Charges accesses to every line of `bytes` bytes from `addr`.
+    fn touch_span(&self, addr: Addr, bytes: u64, access: Access) {
+        let first = addr.0 / crate::units::LINE;
+        let last = (addr.0 + bytes.max(1) - 1) / crate::units::LINE;
+        for line in first..=last {
+            self.touch(Addr(line * crate::units::LINE), access);
+        }
+    }
+    /// Charges independent accesses made in one step: the longest in full, a quarter of the rest (machine-model.md
+    /// §3.4). Marked where the kernel's code issues them back to back, by one rule for all allocators.
+    fn grouped(&self, accesses: impl FnOnce(&Self));
+    /// Copies `bytes` of payload to (`write`) or from memory at `addr`: really done on Native, charged on Sim per blob.
+    fn copy(&self, arena: &Arena, addr: Addr, bytes: u64, write: bool);
+
+    /// Interrupts off until the guard is dropped; charges save and restore.
+    fn irq_save(&self) {
+        self.spend(Event::IrqSaveRestore);
+    }
+    /// A point of interaction: on Sim the CPU continues when it is the earliest of the machine.
+    fn interact(&self);
+    /// Takes bit `bit` of the word at `addr` in `arena` as a spin lock (kernel: bit_spin_lock).
+    fn bit_lock(&self, arena: &Arena, addr: Addr, bit: u32);
+    /// Tries the same once.
+    fn bit_trylock(&self, arena: &Arena, addr: Addr, bit: u32) -> bool;
+    /// Releases it.
+    fn bit_unlock(&self, arena: &Arena, addr: Addr, bit: u32);
+
+    /// Sleeps until kicked, until `until`, or until no CPU of the machine can ever act again. Serves `call_on`
+    /// requests before sleeping and after waking.
+    fn idle(&self, until: Option<Picos>) -> Wakeup;
+    /// Wakes an idle CPU (or makes its next `idle` return at once); charges the interrupt if it really slept.
+    fn kick(&self, target: CpuId);
+    /// True if the CPU is idle now.
+    fn is_idle(&self, target: CpuId) -> bool;
+    /// Runs `f` on `target`, between two of its operations (kernel: smp_call_function_single), and waits for it.
+    fn call_on(&self, target: CpuId, f: &(dyn Fn(&Self) + Sync));
+    /// Runs what other CPUs have asked of this one. Called between two operations.
+    fn serve(&self);
+    /// A number below `below` from the machine's own seeded stream of this CPU.
+    fn random(&self, below: u64) -> u64;
+}
+
+/// Why `idle` returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakeup {
+    /// Another CPU kicked, or asked for a call.
+    Kicked,
+    /// The time asked for has come.
+    Time,
+    /// Every CPU is idle and nothing is due: the run is over.
+    Quiet,
+}
+
+/// A lock without data. `lock` waits, `unlock` is called by the holder only.
+pub trait RawLock<C>: Sync {
+    /// Takes the lock.
+    fn lock(&self, cpu: &C);
+    /// Takes it if it is free.
+    fn try_lock(&self, cpu: &C) -> bool;
+    /// Gives it back.
+    fn unlock(&self, cpu: &C);
+}

@@ -1,0 +1,271 @@
+//! Machines by name: one TOML file each, every value with unit, source and confidence.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::topology::{Place, Topology};
+use crate::units::{NodeId, PAGE_SIZE};
+
+/// The built-in presets: file contents by name.
+const FILES: &[(&str, &str)] = &[("opteron-2x4-2007", include_str!("opteron-2x4-2007.toml"))];
+/// Factors of the cost model that hold for all machines.
+const MODEL: &str = include_str!("model.toml");
+
+/// Most CPUs of one machine.
+pub const MAX_CPUS: u64 = 192;
+/// Least memory per node: two blocks of the largest order.
+pub const MIN_NODE_BYTES: u64 = 8 << 20;
+
+/// A number or a word.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// A number.
+    Number(f64),
+    /// A word (`yes`, a kernel release).
+    Word(String),
+}
+
+/// One value with where it comes from and how far to trust it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// The value.
+    pub value: Scalar,
+    /// Its unit.
+    pub unit: String,
+    /// high, medium, low, fitted, or "set" for an override.
+    pub confidence: String,
+    /// Where it comes from.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    values: BTreeMap<String, Value>,
+}
+
+/// All figures of one simulated machine, and how many of its CPUs are used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machinery {
+    /// Name of the preset it is, or derives from.
+    pub name: String,
+    /// Every figure by name.
+    pub values: BTreeMap<String, Value>,
+    /// CPUs used.
+    pub cpus: u64,
+    /// Which of them: `spread` over sockets first, or `packed` in order of number.
+    pub placement: Placement,
+}
+
+/// Which CPUs a subset of a machine consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// Round-robin over sockets, then over second-level caches.
+    #[default]
+    Spread,
+    /// In order of CPU number.
+    Packed,
+}
+
+/// Names of the built-in presets.
+pub fn names() -> Vec<&'static str> {
+    FILES.iter().map(|(name, _)| *name).collect()
+}
+
+fn parse(text: &str) -> File {
+    toml::from_str(text).unwrap_or_else(|e| panic!("a built-in preset does not parse: {e}"))
+}
+
+impl Machinery {
+    /// A preset, with some values replaced and `cpus` of its CPUs (all when `None`).
+    pub fn preset(
+        name: &str,
+        overrides: &BTreeMap<String, Scalar>,
+        cpus: Option<u64>,
+        placement: Placement,
+    ) -> Result<Machinery, Error> {
+        let Some((_, text)) = FILES.iter().find(|(n, _)| *n == name) else {
+            let mut known = names();
+            known.push("native");
+            return Err(Error::unknown("machine", name, &known));
+        };
+        let mut values = parse(MODEL).values;
+        let file = parse(text);
+        values.extend(file.values);
+        for (key, value) in overrides {
+            let Some(old) = values.get_mut(key) else {
+                let known: Vec<&str> = values.keys().map(String::as_str).collect();
+                return Err(Error::unknown(&format!("machine.{key}"), key, &known));
+            };
+            if matches!(value, Scalar::Number(n) if !n.is_finite() || *n < 0.0) {
+                return Err(Error::new(format!("machine.{key}"), scalar(value), "a finite number of 0 or more"));
+            }
+            if std::mem::discriminant(&old.value) != std::mem::discriminant(value) {
+                return Err(Error::new(format!("machine.{key}"), scalar(value), format!("the kind of {}", scalar(&old.value))));
+            }
+            old.value = value.clone();
+            old.confidence = "set".into();
+            old.source = "set by the user".into();
+        }
+        let mut machinery = Machinery { name: file.name, values, cpus: 0, placement };
+        machinery.check_shape()?;
+        let all = machinery.all_cpus();
+        machinery.cpus = cpus.unwrap_or(all);
+        if machinery.cpus == 0 || machinery.cpus > all {
+            return Err(Error::new("machine.cpus", machinery.cpus, format!("1..{all} on {name}")));
+        }
+        Ok(machinery)
+    }
+
+    fn check_shape(&self) -> Result<(), Error> {
+        let count = |key: &str, low: u64, high: u64| {
+            let v = self.number(key)?;
+            let whole = v.fract() == 0.0 && v >= low as f64 && v <= high as f64;
+            if whole { Ok(v as u64) } else { Err(Error::new(format!("machine.{key}"), v, format!("a whole number, {low}..{high}"))) }
+        };
+        let sockets = count("sockets", 1, MAX_CPUS)?;
+        let cores = count("cores_per_socket", 1, MAX_CPUS)?;
+        count("smt", 1, 1).map_err(|e| Error { expected: "1: sibling threads are not modelled yet".into(), ..e })?;
+        let nodes = count("numa_nodes", 1, 16)?;
+        let shared = count("l2_shared_by_cores", 1, MAX_CPUS)?;
+        if sockets * cores > MAX_CPUS {
+            return Err(Error::new("machine.sockets × machine.cores_per_socket", sockets * cores, format!("at most {MAX_CPUS} CPUs")));
+        }
+        if nodes != 1 && nodes != sockets {
+            return Err(Error::new("machine.numa_nodes", nodes, format!("1, or one per socket ({sockets})")));
+        }
+        if cores % shared != 0 {
+            return Err(Error::new("machine.l2_shared_by_cores", shared, format!("a divisor of cores_per_socket ({cores})")));
+        }
+        for key in ["freq", "cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp"] {
+            if self.number(key)? <= 0.0 {
+                return Err(Error::new(format!("machine.{key}"), self.number(key)?, "more than 0"));
+            }
+        }
+        let node_bytes = self.node_bytes()?;
+        if node_bytes < MIN_NODE_BYTES {
+            let mib = node_bytes as f64 / (1 << 20) as f64;
+            return Err(Error::new("machine.arena_per_node", format!("{mib} MiB"), format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20)));
+        }
+        Ok(())
+    }
+
+    /// A figure that must be a number.
+    pub fn number(&self, key: &str) -> Result<f64, Error> {
+        match self.values.get(key).map(|v| &v.value) {
+            Some(Scalar::Number(n)) => Ok(*n),
+            Some(Scalar::Word(w)) => Err(Error::new(format!("machine.{key}"), w, "a number")),
+            None => Err(Error::new(format!("machine.{key}"), "nothing", "a value: this machine has none")),
+        }
+    }
+
+    /// A figure that may be absent: what does not exist on this machine.
+    pub fn optional(&self, key: &str) -> Result<Option<f64>, Error> {
+        if self.values.contains_key(key) { self.number(key).map(Some) } else { Ok(None) }
+    }
+
+    /// A figure that must be a word.
+    pub fn word(&self, key: &str) -> Option<String> {
+        match self.values.get(key).map(|v| &v.value) {
+            Some(Scalar::Word(w)) => Some(w.clone()),
+            Some(Scalar::Number(n)) => Some(n.to_string()),
+            None => None,
+        }
+    }
+
+    fn whole(&self, key: &str) -> u64 {
+        self.number(key).map_or(0, |v| v as u64)
+    }
+
+    /// CPUs of the whole machine.
+    pub fn all_cpus(&self) -> u64 {
+        self.whole("sockets") * self.whole("cores_per_socket")
+    }
+
+    /// Bytes of simulated memory per node.
+    pub fn node_bytes(&self) -> Result<u64, Error> {
+        Ok((self.number("arena_per_node")? * (1 << 20) as f64) as u64 / PAGE_SIZE * PAGE_SIZE)
+    }
+
+    /// The CPUs in use, in order of number, and the memory of every node (also of those without a CPU in use).
+    pub fn topology(&self) -> Topology {
+        let (sockets, cores) = (self.whole("sockets") as u16, self.whole("cores_per_socket") as u16);
+        let l2 = (self.whole("l2_shared_by_cores") as u16).max(1);
+        let llc = match self.whole("llc_shared_by_cores") as u16 {
+            0 => l2,
+            n => n.min(cores),
+        };
+        let nodes = self.whole("numa_nodes") as u16;
+        let place = |socket: u16, core: u16| Place {
+            socket,
+            l2: socket * (cores / l2) + core / l2,
+            llc: socket * cores.div_ceil(llc) + core / llc,
+            node: NodeId(if nodes == 1 { 0 } else { socket }),
+        };
+        let mut order: Vec<(u16, u16)> = (0..sockets).flat_map(|s| (0..cores).map(move |c| (s, c))).collect();
+        if self.placement == Placement::Spread {
+            // First one core of each second-level cache, socket by socket, then the next core of each.
+            let domains = cores / l2;
+            order.sort_by_key(|&(s, c)| (c % l2, c / l2 % domains, s));
+        }
+        order.truncate(self.cpus as usize);
+        order.sort_unstable();
+        let places = order.into_iter().map(|(s, c)| place(s, c)).collect();
+        let bytes = self.node_bytes().unwrap_or(MIN_NODE_BYTES);
+        Topology::new(places, vec![bytes; usize::from(nodes)])
+    }
+}
+
+/// A value as the user would write it.
+pub fn scalar(v: &Scalar) -> String {
+    match v {
+        Scalar::Number(n) => n.to_string(),
+        Scalar::Word(w) => format!("{w:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opteron(cpus: Option<u64>, placement: Placement) -> Result<Machinery, Error> {
+        Machinery::preset("opteron-2x4-2007", &BTreeMap::new(), cpus, placement)
+    }
+
+    #[test]
+    fn a_spread_subset_takes_sockets_in_turn() {
+        let nodes = |n, p| {
+            let t = opteron(Some(n), p).unwrap().topology();
+            t.cpu_ids().map(|c| t.node_of(c).0).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(2, Placement::Spread), [0, 1]);
+        assert_eq!(nodes(3, Placement::Spread), [0, 0, 1]);
+        assert_eq!(nodes(4, Placement::Packed), [0, 0, 0, 0]);
+        assert_eq!(nodes(8, Placement::Spread), [0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn impossible_machines_are_refused_by_name() {
+        for (cpus, part) in [(0, "machine.cpus = 0"), (9, "1..8"), (100_000, "1..8")] {
+            assert!(opteron(Some(cpus), Placement::Spread).unwrap_err().to_string().contains(part));
+        }
+        for (key, value, part) in [
+            ("sockets", 0.0, "machine.sockets = 0"),
+            ("sockets", 3.0, "machine.numa_nodes"),
+            ("arena_per_node", 3.0, "at least 8 MiB"),
+            ("l2_latt", 3.0, "did you mean \"l2_lat\""),
+            ("mem_local", -1.0, "0 or more"),
+            ("smt", 2.0, "sibling threads"),
+        ] {
+            let o = BTreeMap::from([(key.to_string(), Scalar::Number(value))]);
+            let e = Machinery::preset("opteron-2x4-2007", &o, None, Placement::Spread).unwrap_err().to_string();
+            assert!(e.contains(part), "{key} = {value}: {e}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `Sim`: a multi-socket machine in virtual time. CPUs are fibers, resumed in order of their clocks.
+//!
+//! Glossary. *World*: the state of one simulated machine. *Clock*: virtual picoseconds of one CPU. *Point of
+//! interaction*: where a CPU waits until it is the earliest (machine-model.md §6). *Run-ahead*: between two such points
+//! a CPU runs alone past the others' clocks, which nobody can see. *Line directory*: who holds each cache line.
+//! Order of everything visible is (time, sequence number); randomness comes from the seed.
+
+mod clock;
+mod coherence;
+mod cost;
+mod fiber;
+mod lock;
+
+pub use cost::CostModel;
+pub use fiber::SimCpu;
+pub use lock::{LockReport, SimLock};
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::machine::percpu::Mailboxes;
+use crate::machine::presets::Machinery;
+use crate::machine::{Addr, Machine};
+use crate::topology::{Distance, Topology};
+use crate::units::{LINE, NodeId, PAGE_SIZE, round_up};
+
+use clock::EventQueue;
+use coherence::Coherence;
+use lock::LockTable;
+
+/// Simulated address space past the frames for structures whose fields live in Rust.
+const METADATA_BYTES: u64 = 256 << 20;
+
+/// Randomness and order of a simulated run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Seed of the machine's streams: ties between lock waiters, jitter.
+    pub seed: u64,
+    /// Adds 0..jitter picoseconds at each point of interaction: every seed is another schedule (for tests).
+    pub jitter_ps: u64,
+    /// Suspends at every point of interaction, even when the CPU is the earliest (for the run-ahead test).
+    pub always_suspend: bool,
+}
+
+/// A simulated machine.
+pub struct Sim {
+    topology: Topology,
+    world: fiber::WorldCell,
+    calls: Mailboxes<SimCpu>,
+    next_reserved: AtomicU64,
+    reserved_end: u64,
+}
+
+/// The state of one simulated machine. Nothing in it can suspend a fiber.
+struct World {
+    cost: CostModel,
+    clocks: Vec<u64>,
+    queue: EventQueue,
+    memory: Coherence,
+    locks: LockTable,
+    idle: Vec<bool>,
+    kicked: Vec<bool>,
+    wake_at: Vec<u64>,
+    reason: Vec<super::Wakeup>,
+    alarm: u64,
+    finished: Vec<bool>,
+    schedule: Schedule,
+    draws: Vec<u64>,
+    trace: u64,
+    idle_time: Vec<u64>,
+    /// Set when a fiber has panicked: nothing suspends any more, so that the others can unwind.
+    dead: bool,
+}
+
+impl Sim {
+    /// A machine of this hardware, at virtual time 0.
+    pub fn new(hardware: &Machinery, schedule: Schedule) -> Result<Sim, Error> {
+        let topology = hardware.topology();
+        let cost = CostModel::new(hardware)?;
+        let arena: u64 = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
+        let frames_end = arena + arena / PAGE_SIZE * LINE;
+        let reserved_end = frames_end + METADATA_BYTES;
+        let cpus = topology.cpus();
+        let memory = Coherence::new(&topology, &cost, arena, reserved_end)
+            .map_err(|e| Error::new("machine.memory", arena, e))?;
+        let world = World {
+            clocks: vec![0; cpus],
+            queue: EventQueue::default(),
+            memory,
+            locks: LockTable::default(),
+            idle: vec![false; cpus],
+            kicked: vec![false; cpus],
+            wake_at: vec![u64::MAX; cpus],
+            reason: vec![super::Wakeup::Quiet; cpus],
+            alarm: u64::MAX,
+            finished: vec![false; cpus],
+            schedule,
+            draws: vec![0; cpus],
+            trace: 0xcbf2_9ce4_8422_2325,
+            idle_time: vec![0; cpus],
+            dead: false,
+            cost,
+        };
+        Ok(Sim {
+            calls: Mailboxes::new(cpus),
+            world: fiber::WorldCell::new(world),
+            topology,
+            next_reserved: AtomicU64::new(frames_end),
+            reserved_end,
+        })
+    }
+
+    /// Bytes of all nodes together: the arena that `Pages` lends out.
+    pub fn arena_bytes(&self) -> u64 {
+        self.topology.node_ids().map(|n| self.topology.node_bytes(n)).sum()
+    }
+
+    /// Hash over every point of interaction so far (time and CPU): equal traces are equal runs.
+    pub fn trace_hash(&mut self) -> u64 {
+        self.world.get_mut().trace
+    }
+
+    /// Acquisitions and waits per class of lock, in order of creation.
+    pub fn lock_report(&mut self) -> Vec<LockReport> {
+        self.world.get_mut().locks.report()
+    }
+
+    /// Virtual idle time per CPU, in picoseconds.
+    pub fn idle_time(&mut self) -> Vec<u64> {
+        self.world.get_mut().idle_time.clone()
+    }
+
+    /// Forgets the counts of locks and idle time: the end of a warm-up.
+    pub fn reset_counts(cpu: &SimCpu) {
+        cpu.with(|w| {
+            w.locks.reset();
+            w.idle_time.fill(0);
+        });
+    }
+
+    /// Latest clock of all CPUs, in picoseconds.
+    pub fn elapsed(&mut self) -> u64 {
+        self.world.get_mut().clocks.iter().copied().max().unwrap_or(0)
+    }
+}
+
+impl Machine for Sim {
+    type Cpu = SimCpu;
+    type Lock = SimLock;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn reserve(&self, bytes: u64, node: NodeId) -> Addr {
+        let size = round_up(bytes.max(1), LINE);
+        let at = self.next_reserved.fetch_add(size, Ordering::Relaxed);
+        assert!(at + size <= self.reserved_end, "the metadata space of {METADATA_BYTES} bytes is used up");
+        self.world.at_rest(|w| w.memory.set_home(Addr(at), size, node));
+        Addr(at)
+    }
+
+    fn lock(&self, name: &'static str, addr: Addr) -> SimLock {
+        SimLock::new(self.world.at_rest(|w| w.locks.add(name, addr)))
+    }
+
+    fn boot(&self, body: impl Fn(&SimCpu) + Sync) {
+        fiber::run(&self.world, &self.calls, &self.topology, &body);
+    }
+}
+
+impl World {
+    /// Adds `ps` to the clock of `cpu`.
+    #[inline]
+    fn spend(&mut self, cpu: usize, ps: u64) {
+        self.clocks[cpu] += ps;
+    }
+
+    /// Charges one access of `cpu` to the line of `addr`.
+    #[inline]
+    fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
+        let ps = self.memory.access(&self.cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
+        self.clocks[cpu] += ps;
+    }
+
+    /// Puts a CPU that waits for nothing any more back into the queue at `time` (never before its own clock).
+    fn resume_at(&mut self, cpu: usize, time: u64) {
+        self.clocks[cpu] = self.clocks[cpu].max(time);
+        self.queue.push(self.clocks[cpu], cpu);
+    }
+
+    /// A number below `below` from the stream of `cpu` (SplitMix64 over seed, CPU and a counter).
+    fn random(&mut self, cpu: usize, below: u64) -> u64 {
+        self.draws[cpu] += 1;
+        let stream = self.schedule.seed ^ (cpu as u64).wrapping_mul(0xa076_1d64_78bd_642f);
+        let mut z = stream.wrapping_add(self.draws[cpu].wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * u128::from(below)) >> 64) as u64
+    }
+
+    /// The next CPU to run, if any: fires the alarm, and declares the run quiet when nobody can act any more.
+    fn next(&mut self) -> Option<usize> {
+        loop {
+            if self.queue.head() > self.alarm {
+                self.fire_alarm();
+                continue;
+            }
+            if let Some(cpu) = self.queue.pop() {
+                return Some(cpu);
+            }
+            if self.finished.iter().all(|f| *f) {
+                return None;
+            }
+            let stuck: Vec<usize> =
+                (0..self.idle.len()).filter(|&c| !self.finished[c] && !self.idle[c]).collect();
+            assert!(stuck.is_empty(), "deadlock: CPUs {stuck:?} wait for locks and nobody runs\n{}", self.locks.held());
+            for cpu in 0..self.idle.len() {
+                if self.idle[cpu] {
+                    self.wake(cpu, self.clocks[cpu], super::Wakeup::Quiet);
+                }
+            }
+        }
+    }
+
+    fn fire_alarm(&mut self) {
+        let due = self.alarm;
+        self.alarm = u64::MAX;
+        for cpu in 0..self.idle.len() {
+            if self.idle[cpu] && self.wake_at[cpu] <= due {
+                self.wake(cpu, due, super::Wakeup::Time);
+            } else if self.idle[cpu] {
+                self.alarm = self.alarm.min(self.wake_at[cpu]);
+            }
+        }
+    }
+
+    /// Ends the sleep of an idle CPU at `time`.
+    fn wake(&mut self, cpu: usize, time: u64, reason: super::Wakeup) {
+        let slept = time.saturating_sub(self.clocks[cpu]);
+        self.idle_time[cpu] += slept;
+        self.idle[cpu] = false;
+        self.wake_at[cpu] = u64::MAX;
+        self.reason[cpu] = reason;
+        self.resume_at(cpu, time);
+    }
+
+    fn distance(&self, a: usize, b: usize) -> Distance {
+        self.memory.distance(a, b)
+    }
+}
+
+/// A flag that stops a run from outside (Ctrl-C), looked at between two operations.
+#[derive(Default)]
+pub struct Cancel(AtomicBool);
+
+impl Cancel {
+    /// Asks the run to stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+    /// True once asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::machine::presets::Placement;
+use crate::machine::{Access, Cpu, SpinLock, Wakeup};
+use crate::units::{CpuId, Instr, Picos};
+
+fn opteron(schedule: Schedule) -> Sim {
+    let m = Machinery::preset("opteron-2x4-2007", &BTreeMap::new(), None, Placement::Spread).unwrap();
+    Sim::new(&m, schedule).unwrap()
+}
+
+/// Every CPU adds to one counter under one lock, with work of different length in between.
+fn contend(schedule: Schedule) -> (u64, u64, Vec<LockReport>) {
+    let mut sim = opteron(schedule);
+    let addr = sim.reserve(64, NodeId(0));
+    let counter = SpinLock::<Sim, u64>::new(sim.lock("test", addr), 0);
+    sim.boot(|cpu| {
+        for i in 0..200 {
+            cpu.work(Instr(50 + 13 * u32::from(cpu.id().0) + i % 7));
+            let mut guard = counter.lock(cpu);
+            cpu.work(Instr(30));
+            *guard += 1;
+        }
+    });
+    let mut counter = counter;
+    (*counter.get_mut(), sim.trace_hash(), sim.lock_report())
+}
+
+#[test]
+fn a_lock_excludes_and_its_waits_are_counted() {
+    let (total, _, report) = contend(Schedule::default());
+    assert_eq!(total, 1600);
+    assert_eq!((report[0].class, report[0].acquired), ("test", 1600));
+    assert!(report[0].contended > 0 && report[0].wait_ps > 0);
+}
+
+#[test]
+fn the_same_seed_repeats_and_another_differs() {
+    let seeded = |seed| contend(Schedule { seed, jitter_ps: 5000, ..Schedule::default() }).1;
+    assert_eq!(seeded(1), seeded(1));
+    assert_ne!(seeded(1), seeded(2));
+}
+
+#[test]
+fn suspending_at_every_point_changes_nothing() {
+    let plain = contend(Schedule::default());
+    let suspended = contend(Schedule { always_suspend: true, ..Schedule::default() });
+    assert_eq!(plain, suspended);
+}
+
+#[test]
+fn an_idle_cpu_wakes_by_kick_by_time_and_when_nothing_can_happen() {
+    let sim = opteron(Schedule::default());
+    let log = Mutex::new(Vec::new());
+    let until = Picos::from_ns(50_000.0);
+    sim.boot(|cpu| {
+        let entry = match cpu.id().0 {
+            0 => {
+                cpu.work(Instr(10_000));
+                return cpu.kick(CpuId(1));
+            }
+            1 => (1, cpu.idle(None), cpu.now() > Picos::from_ns(10_000.0)),
+            2 => (2, cpu.idle(Some(until)), cpu.now() == until),
+            _ => (3, cpu.idle(None), true),
+        };
+        log.lock().unwrap().push(entry);
+    });
+    let log = log.into_inner().unwrap();
+    assert_eq!(log[0], (1, Wakeup::Kicked, true));
+    assert_eq!(log[1], (2, Wakeup::Time, true));
+    assert!(log[2..].iter().all(|l| *l == (3, Wakeup::Quiet, true)), "{log:?}");
+}
+
+#[test]
+fn a_call_runs_on_the_cpu_it_was_sent_to() {
+    let sim = opteron(Schedule::default());
+    let ran = Mutex::new(Vec::new());
+    sim.boot(|cpu| {
+        if cpu.id() == CpuId(0) {
+            for target in 0..8 {
+                cpu.call_on(CpuId(target), &|c| ran.lock().unwrap().push(c.id().0));
+            }
+        } else {
+            while cpu.idle(None) != Wakeup::Quiet {}
+        }
+    });
+    assert_eq!(ran.into_inner().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_panic_on_one_cpu_ends_the_boot_with_it() {
+    let sim = opteron(Schedule::default());
+    let addr = sim.reserve(64, NodeId(0));
+    let lock = SpinLock::<Sim, u64>::new(sim.lock("test", addr), 0);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        sim.boot(|cpu| {
+            let _guard = lock.lock(cpu);
+            cpu.work(Instr(1000));
+            assert!(cpu.id() != CpuId(3), "CPU 3 gives up");
+        });
+    }));
+    assert!(caught.is_err());
+}
+
+#[test]
+fn a_line_dirty_elsewhere_costs_its_distance() {
+    let sim = opteron(Schedule::default());
+    let addr = sim.reserve(64, NodeId(0));
+    let costs = Mutex::new(Vec::new());
+    let timed = |cpu: &SimCpu, access| {
+        cpu.interact();
+        let before = cpu.now().0;
+        cpu.touch(addr, access);
+        costs.lock().unwrap().push(cpu.now().0 - before);
+    };
+    sim.boot(|cpu| {
+        // CPUs 0 (socket 0), 1 (socket 0), 4 (socket 1) take their turns 1 µs apart.
+        let turn = |n: u32| cpu.idle(Some(Picos(u64::from(n) * 1_000_000)));
+        match cpu.id().0 {
+            0 => {
+                turn(1);
+                timed(cpu, Access::Write); // memory of the own node, 410/1024 of 95 ns
+                timed(cpu, Access::Read); // own line: one cycle
+                timed(cpu, Access::Rmw); // own line: one cycle and the lock prefix
+            }
+            1 => {
+                turn(2);
+                timed(cpu, Access::Read); // same socket: 81 cycles
+                turn(4);
+                timed(cpu, Access::Read); // the third CPU had it: 172 cycles
+            }
+            4 => {
+                turn(3);
+                timed(cpu, Access::Rmw); // shared on the other socket: 172 + 75 + 16 cycles
+            }
+            _ => {}
+        }
+    });
+    let cycles = |n: u64| n * 500;
+    let expected = [38_037, cycles(1), cycles(17), cycles(81), cycles(172 + 75 + 16), cycles(172)];
+    assert_eq!(costs.into_inner().unwrap(), expected);
+}

@@ -1,0 +1,1 @@
+//! Tests that span floors.

@@ -1,0 +1,1 @@
+//! FLOOR 4. Tasks that say what they want.
