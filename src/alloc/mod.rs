@@ -82,7 +82,8 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
     /// A complete configuration from a JSON object that may name the era and any tunables.
     fn from_json(given: &serde_json::Value) -> Result<Self, Error> {
         let era = given.get("era").and_then(|e| e.as_str()).unwrap_or(Self::DEFAULT_ERA);
-        let config = Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
+        let config =
+            Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
         let mut full = serde_json::to_value(&config).expect("a configuration is plain data");
         let fields = full.as_object_mut().expect("a configuration is an object");
         for (key, value) in given.as_object().into_iter().flatten() {

@@ -136,7 +136,11 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
             }
             let per_block = (cache.order.bytes() / cache.slot) as i64;
             let blocks = pages as i64;
-            crate::ensure!(live + free == blocks * per_block, cache.spec.name.clone(), "live {live} + free {free} ≠ {blocks} blocks of {per_block}");
+            crate::ensure!(
+                live + free == blocks * per_block,
+                cache.spec.name.clone(),
+                "live {live} + free {free} ≠ {blocks} blocks of {per_block}"
+            );
         }
         Ok(())
     }

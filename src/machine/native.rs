@@ -52,7 +52,11 @@ impl Native {
     /// The host with these logical CPUs and nodes. More CPUs than cores are allowed: see [`Native::oversubscribed`].
     pub fn new(topology: Topology) -> Result<Native, Error> {
         if cfg!(not(target_os = "linux")) {
-            return Err(Error::new("machine", "native", "the native machine needs Linux; every simulated machine works here"));
+            return Err(Error::new(
+                "machine",
+                "native",
+                "the native machine needs Linux; every simulated machine works here",
+            ));
         }
         let arena: u64 = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
         let cpus = topology.cpus();

@@ -91,9 +91,8 @@ impl<C: Cpu> Mailboxes<C> {
         let done = AtomicBool::new(false);
         // SAFETY: only the lifetime is erased; this function does not return before `done` is set, and `serve` does
         // not use either pointer after setting it.
-        let run = unsafe {
-            std::mem::transmute::<*const (dyn Fn(&C) + Sync + '_), *const (dyn Fn(&C) + Sync + 'static)>(f)
-        };
+        let run =
+            unsafe { std::mem::transmute::<*const (dyn Fn(&C) + Sync + '_), *const (dyn Fn(&C) + Sync + 'static)>(f) };
         self.waiting[usize::from(target.0)].lock().unwrap().push(Call { run, done: &done, from: cpu.id() });
         self.pending.fetch_add(1, Ordering::Release);
         cpu.kick(target);

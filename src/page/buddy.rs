@@ -157,7 +157,13 @@ impl Zone {
         for (o, list) in self.lists.iter().enumerate() {
             let place = || format!("zone {zone}, free area of order {o}");
             let blocks: Vec<Pfn> = list.walk(arena, map).collect();
-            crate::ensure!(blocks.len() as u64 == self.nr_free[o], place(), "nr_free {} but {} blocks", self.nr_free[o], blocks.len());
+            crate::ensure!(
+                blocks.len() as u64 == self.nr_free[o],
+                place(),
+                "nr_free {} but {} blocks",
+                self.nr_free[o],
+                blocks.len()
+            );
             for pfn in blocks {
                 crate::ensure!(pfn.0 % (1 << o) == 0, place(), "block {pfn:?} is not aligned");
                 let inside = pfn.0 >= self.start && pfn.0 + (1 << o) <= self.start + self.pages;
@@ -172,13 +178,22 @@ impl Zone {
                 let inside = buddy >= self.start && buddy + (1 << o) <= self.start + self.pages;
                 if o < MAX_ORDER - 1 && inside && self.model == PageModel::HotCold {
                     let mark = arena.peek(frame::field(map, Pfn(buddy), Field::Private));
-                    crate::ensure!(mark != frame::free(Order(o as u8)), place(), "buddies {pfn:?} and {buddy} are both free");
+                    crate::ensure!(
+                        mark != frame::free(Order(o as u8)),
+                        place(),
+                        "buddies {pfn:?} and {buddy} are both free"
+                    );
                 }
                 free += 1 << o;
             }
         }
         if self.model == PageModel::HotCold {
-            crate::ensure!(free == self.free, format!("zone {zone}"), "free count {} but {free} pages in blocks", self.free);
+            crate::ensure!(
+                free == self.free,
+                format!("zone {zone}"),
+                "free count {} but {free} pages in blocks",
+                self.free
+            );
         }
         Ok(free)
     }

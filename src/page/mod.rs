@@ -138,7 +138,8 @@ impl<'m, M: Machine> Pages<'m, M> {
         let refused = |e| Error::new("machine.memory", bytes, e);
         let arena = Arena::new(bytes + frames * frame::FRAME_BYTES).map_err(refused)?;
         let map = Addr(bytes);
-        let (mut zones, mut zone_of, mut published, mut zone_addr, mut marks) = (vec![], vec![], vec![], vec![], vec![]);
+        let (mut zones, mut zone_of, mut published, mut zone_addr, mut marks) =
+            (vec![], vec![], vec![], vec![], vec![]);
         let mut start = 0u64;
         for node in t.node_ids() {
             let pages = t.node_bytes(node) / PAGE_SIZE;
@@ -246,10 +247,11 @@ impl<'m, M: Machine> Pages<'m, M> {
         cpu.work(cost::PAGE_ALLOC);
         let near = node.unwrap_or(cpu.node());
         let list = &self.fallback[usize::from(near.0)];
-        let list = if flags.this_node { &list[..list.len().min(usize::from(list.first() == Some(&near)))] } else { &list[..] };
-        let found = self.walk(cpu, list, order, flags, Mark::Low).or_else(|| {
-            if flags.no_retry { None } else { self.walk(cpu, list, order, flags, Mark::Min) }
-        });
+        let list =
+            if flags.this_node { &list[..list.len().min(usize::from(list.first() == Some(&near)))] } else { &list[..] };
+        let found = self
+            .walk(cpu, list, order, flags, Mark::Low)
+            .or_else(|| if flags.no_retry { None } else { self.walk(cpu, list, order, flags, Mark::Min) });
         let o = usize::from(order.0);
         let Some((pfn, got)) = found else {
             self.cpus.with(cpu, |c| c.stats.failed[o] += 1);
@@ -501,14 +503,23 @@ impl<'m, M: Machine> Pages<'m, M> {
             for pfn in pages {
                 let place = || format!("pcp list of CPU {cpu}, zone {z}");
                 crate::ensure!(!seen[pfn.0 as usize], place(), "page {pfn:?} is also elsewhere");
-                crate::ensure!(self.peek(pfn, Field::Private) == frame::ON_PCP, place(), "page {pfn:?} has no list mark");
+                crate::ensure!(
+                    self.peek(pfn, Field::Private) == frame::ON_PCP,
+                    place(),
+                    "page {pfn:?} has no list mark"
+                );
                 seen[pfn.0 as usize] = true;
                 cached += 1;
             }
         }
         if self.model == PageModel::HotCold {
             let lent = self.lent();
-            crate::ensure!(lent + cached + free == self.frames, "pages", "lent {lent} + cached {cached} + free {free} ≠ {}", self.frames);
+            crate::ensure!(
+                lent + cached + free == self.frames,
+                "pages",
+                "lent {lent} + cached {cached} + free {free} ≠ {}",
+                self.frames
+            );
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 use crate::machine::{Access, Addr, Arena, Cpu, Machine};
 use crate::units::fls;
 
-use super::frame::{self, Field, FrameList, Pfn};
 use super::Pages;
+use super::frame::{self, Field, FrameList, Pfn};
 
 /// `count = length of list`; after each free `count < high` (with high > 0).
 pub(super) struct PageList {
@@ -58,7 +58,11 @@ impl PageList {
     pub(super) fn refill<M: Machine>(&mut self, pages: &Pages<'_, M>, taken: &[Pfn]) {
         for &pfn in taken.iter().rev() {
             pages.poke(pfn, Field::Private, frame::ON_PCP);
-            self.list.link(&mut |p, f| frame::edit_raw::<M::Cpu>(None, pages.arena(), pages.descriptor(Pfn(0)), p, f), pfn, true);
+            self.list.link(
+                &mut |p, f| frame::edit_raw::<M::Cpu>(None, pages.arena(), pages.descriptor(Pfn(0)), p, f),
+                pfn,
+                true,
+            );
         }
     }
 
@@ -71,7 +75,10 @@ impl PageList {
         (0..n)
             .map_while(|_| {
                 let pfn = self.list.last()?;
-                self.list.unlink(&mut |p, f| frame::edit_raw::<M::Cpu>(None, pages.arena(), pages.descriptor(Pfn(0)), p, f), pfn);
+                self.list.unlink(
+                    &mut |p, f| frame::edit_raw::<M::Cpu>(None, pages.arena(), pages.descriptor(Pfn(0)), p, f),
+                    pfn,
+                );
                 pages.poke(pfn, Field::Private, 0);
                 Some(pfn)
             })
@@ -89,7 +96,17 @@ mod tests {
 
     #[test]
     fn batch_and_high_follow_the_2_6_24_table() {
-        for (present, v) in [(1024, 0), (4096, 0), (8192, 1), (16384, 3), (32768, 7), (65536, 15), (131_072, 31), (262_144, 31), (67_108_864, 31)] {
+        for (present, v) in [
+            (1024, 0),
+            (4096, 0),
+            (8192, 1),
+            (16384, 3),
+            (32768, 7),
+            (65536, 15),
+            (131_072, 31),
+            (262_144, 31),
+            (67_108_864, 31),
+        ] {
             assert_eq!(batch_value(present), v, "{present}");
         }
         let p = Pageset::new(Addr(0), 262_144);

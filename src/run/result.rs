@@ -46,8 +46,7 @@ impl Outcome {
             .frames
             .iter()
             .map(|f| {
-                let columns: Map<String, Value> =
-                    f.columns.iter().map(|(k, c)| (k.clone(), json!(c))).collect();
+                let columns: Map<String, Value> = f.columns.iter().map(|(k, c)| (k.clone(), json!(c))).collect();
                 (f.name.to_string(), Value::Object(columns))
             })
             .collect();

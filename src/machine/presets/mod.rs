@@ -107,7 +107,11 @@ impl Machinery {
                 return Err(Error::new(format!("machine.{key}"), scalar(value), "a finite number of 0 or more"));
             }
             if std::mem::discriminant(&old.value) != std::mem::discriminant(value) {
-                return Err(Error::new(format!("machine.{key}"), scalar(value), format!("the kind of {}", scalar(&old.value))));
+                return Err(Error::new(
+                    format!("machine.{key}"),
+                    scalar(value),
+                    format!("the kind of {}", scalar(&old.value)),
+                ));
             }
             old.value = value.clone();
             old.confidence = "set".into();
@@ -127,7 +131,11 @@ impl Machinery {
         let count = |key: &str, low: u64, high: u64| {
             let v = self.number(key)?;
             let whole = v.fract() == 0.0 && v >= low as f64 && v <= high as f64;
-            if whole { Ok(v as u64) } else { Err(Error::new(format!("machine.{key}"), v, format!("a whole number, {low}..{high}"))) }
+            if whole {
+                Ok(v as u64)
+            } else {
+                Err(Error::new(format!("machine.{key}"), v, format!("a whole number, {low}..{high}")))
+            }
         };
         let sockets = count("sockets", 1, MAX_CPUS)?;
         let cores = count("cores_per_socket", 1, MAX_CPUS)?;
@@ -135,13 +143,21 @@ impl Machinery {
         let nodes = count("numa_nodes", 1, 16)?;
         let shared = count("l2_shared_by_cores", 1, MAX_CPUS)?;
         if sockets * cores > MAX_CPUS {
-            return Err(Error::new("machine.sockets × machine.cores_per_socket", sockets * cores, format!("at most {MAX_CPUS} CPUs")));
+            return Err(Error::new(
+                "machine.sockets × machine.cores_per_socket",
+                sockets * cores,
+                format!("at most {MAX_CPUS} CPUs"),
+            ));
         }
         if nodes != 1 && nodes != sockets {
             return Err(Error::new("machine.numa_nodes", nodes, format!("1, or one per socket ({sockets})")));
         }
         if cores % shared != 0 {
-            return Err(Error::new("machine.l2_shared_by_cores", shared, format!("a divisor of cores_per_socket ({cores})")));
+            return Err(Error::new(
+                "machine.l2_shared_by_cores",
+                shared,
+                format!("a divisor of cores_per_socket ({cores})"),
+            ));
         }
         for key in ["freq", "cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp"] {
             if self.number(key)? <= 0.0 {
@@ -151,7 +167,11 @@ impl Machinery {
         let node_bytes = self.node_bytes()?;
         if node_bytes < MIN_NODE_BYTES {
             let mib = node_bytes as f64 / (1 << 20) as f64;
-            return Err(Error::new("machine.arena_per_node", format!("{mib} MiB"), format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20)));
+            return Err(Error::new(
+                "machine.arena_per_node",
+                format!("{mib} MiB"),
+                format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20),
+            ));
         }
         Ok(())
     }

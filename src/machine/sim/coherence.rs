@@ -68,9 +68,8 @@ impl Coherence {
         let bit = |c: usize| 1u64 << (c >> group_shift);
         let distances: Vec<Distance> =
             (0..n * n).map(|i| t.distance(CpuId((i / n) as u16), CpuId((i % n) as u16))).collect();
-        let mask = |c: usize, far: Distance| {
-            (0..n).filter(|&o| distances[c * n + o] <= far).fold(0u64, |m, o| m | bit(o))
-        };
+        let mask =
+            |c: usize, far: Distance| (0..n).filter(|&o| distances[c * n + o] <= far).fold(0u64, |m, o| m | bit(o));
         let mut start = 0;
         let mut node_starts = Vec::new();
         for node in t.node_ids() {
@@ -354,7 +353,10 @@ impl Coherence {
             (self.memory_latency(cost, cpu, home), Level::Memory)
         } else if owner == cpu {
             let level = self.level(cost, cpu, stamps);
-            (if level == Level::L1 || level == Level::L2 { 0 } else { self.level_latency(cost, cpu, level, home) }, level)
+            (
+                if level == Level::L1 || level == Level::L2 { 0 } else { self.level_latency(cost, cpu, level, home) },
+                level,
+            )
         } else {
             match self.level(cost, owner, stamps) {
                 Level::Memory => (self.memory_latency(cost, cpu, home), Level::Memory),

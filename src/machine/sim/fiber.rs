@@ -237,12 +237,7 @@ thread_local! {
 type Fiber = Coroutine<(), (), (), DefaultStack>;
 
 /// Runs `body` as one fiber per CPU until all have returned.
-pub(super) fn run(
-    cell: &WorldCell,
-    calls: &Mailboxes<SimCpu>,
-    topology: &Topology,
-    body: &(impl Fn(&SimCpu) + Sync),
-) {
+pub(super) fn run(cell: &WorldCell, calls: &Mailboxes<SimCpu>, topology: &Topology, body: &(impl Fn(&SimCpu) + Sync)) {
     cell.assert_thread();
     let cpus = topology.cpus();
     cell.with(|w| {

@@ -58,7 +58,16 @@ pub(super) struct LockTable {
 impl LockTable {
     pub(super) fn add(&mut self, class: &'static str, addr: Addr) -> usize {
         let waiters = Vec::new();
-        self.records.push(Record { class, addr, held: NOBODY, free_at: 0, waiters, acquired: 0, contended: 0, waited: 0 });
+        self.records.push(Record {
+            class,
+            addr,
+            held: NOBODY,
+            free_at: 0,
+            waiters,
+            acquired: 0,
+            contended: 0,
+            waited: 0,
+        });
         self.records.len() - 1
     }
     /// The record of the bit lock in the word at `addr`; made at first use, found by address, never iterated by it.
@@ -94,7 +103,8 @@ impl LockTable {
     /// Held locks and their waiters, for the report of a deadlock.
     pub(super) fn held(&self) -> String {
         let held = self.records.iter().filter(|r| r.held != NOBODY || !r.waiters.is_empty());
-        held.map(|r| format!("{} at {:#x}: held by CPU {}, waiting {:?}\n", r.class, r.addr.0, r.held, r.waiters)).collect()
+        held.map(|r| format!("{} at {:#x}: held by CPU {}, waiting {:?}\n", r.class, r.addr.0, r.held, r.waiters))
+            .collect()
     }
 }
 
@@ -212,7 +222,12 @@ impl SimCpu {
         self.with(|w| {
             let now = w.clocks[me];
             let record = &mut w.locks.records[id];
-            debug_assert!(w.dead || record.held == me as u16, "{} released by CPU {me}, held by {}", record.class, record.held);
+            debug_assert!(
+                w.dead || record.held == me as u16,
+                "{} released by CPU {me}, held by {}",
+                record.class,
+                record.held
+            );
             record.held = NOBODY;
             record.free_at = now;
             if !w.dead {

@@ -213,8 +213,7 @@ impl World {
             if self.finished.iter().all(|f| *f) {
                 return None;
             }
-            let stuck: Vec<usize> =
-                (0..self.idle.len()).filter(|&c| !self.finished[c] && !self.idle[c]).collect();
+            let stuck: Vec<usize> = (0..self.idle.len()).filter(|&c| !self.finished[c] && !self.idle[c]).collect();
             assert!(stuck.is_empty(), "deadlock: CPUs {stuck:?} wait for locks and nobody runs\n{}", self.locks.held());
             for cpu in 0..self.idle.len() {
                 if self.idle[cpu] {
