@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slqb;
 mod stats;
 
 pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
@@ -112,6 +113,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+            "slqb" => $crate::alloc::slqb::Slqb, $crate::alloc::slqb::Config;
         }
     };
 }
