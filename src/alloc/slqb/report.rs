@@ -44,21 +44,21 @@ pub(super) fn slabs_by_cache<M: Machine>(pages: &Pages<'_, M>, caches: usize) ->
 }
 
 /// A list as it stands: both halves.
-struct Seen {
-    name: String,
-    lifo: Chain,
-    check: u64,
-    nr_partial: u64,
-    partial: Vec<Pfn>,
-    nr_slabs: u64,
-    remote: Chain,
-    remote_nr: u64,
-    counters: Counters,
+pub(super) struct Seen {
+    pub name: String,
+    pub lifo: Chain,
+    pub check: u64,
+    pub nr_partial: u64,
+    pub partial: Vec<Pfn>,
+    pub nr_slabs: u64,
+    pub remote: Chain,
+    pub remote_nr: u64,
+    pub counters: Counters,
 }
 
 impl<M: Machine> Cache<'_, M> {
     /// All lists, CPUs first.
-    fn look(&mut self) -> Vec<Seen> {
+    pub(super) fn look(&mut self) -> Vec<Seen> {
         let halves: Vec<(String, Chain, Counters)> = self
             .cpus
             .iter_mut()
