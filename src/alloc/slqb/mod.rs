@@ -335,7 +335,9 @@ impl<'p, M: Machine> Cache<'p, M> {
         let Some(pfn) = self.pages.peek_head(x).filter(|p| self.owns(*p)) else { return false };
         let first = self.pages.addr_of(pfn).plus(node::unpack(self.pages.peek(pfn, Field::Counters)).colour);
         let from_first = x.0.wrapping_sub(first.0);
-        x >= first && from_first % self.geometry.size == 0 && from_first / self.geometry.size < self.geometry.objects
+        x >= first
+            && from_first.is_multiple_of(self.geometry.size)
+            && from_first / self.geometry.size < self.geometry.objects
     }
     #[cold]
     fn no_object(&self, x: Addr) -> String {
