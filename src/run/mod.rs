@@ -1,6 +1,7 @@
 //! FLOOR 5. Where machine and workload meet: the executor, the dispatch from names to types, sweeps, results.
 
 mod result;
+pub mod script;
 
 pub use crate::machine::sim::Cancel;
 pub use result::{Column, Frame, Outcome};
