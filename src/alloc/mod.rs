@@ -23,6 +23,16 @@ use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
 /// end of the address space, because offset 16 is memory).
 pub const ZERO_SIZE: Addr = Addr(u64::MAX);
 
+/// What a destroyed cache left behind. `pages_lost` is 0 when all its objects had been freed, except where the original
+/// loses some (SLQB, see there).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destroyed {
+    /// Pages that were not returned.
+    pub pages_lost: u64,
+    /// Complaints that the kernel would have printed.
+    pub warnings: u64,
+}
+
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Era and tunables, complete and explicit.
@@ -45,6 +55,12 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn kfree(&self, cpu: &M::Cpu, object: Object);
     /// Returns what can be returned of a cache's empty slabs (kernel: kmem_cache_shrink). Asks the other CPUs.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId);
+    /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
+    /// kernel: cache_trim_worker). Allocators without periodic work have nothing to do.
+    fn trim(&self, _cpu: &M::Cpu) {}
+    /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
+    /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;
 
     /// Number of caches, those for kmalloc included; ids count from 0 in order of creation.
     fn cache_count(&self) -> usize;

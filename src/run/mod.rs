@@ -8,6 +8,7 @@ mod net;
 mod report;
 mod result;
 mod sched;
+pub mod script;
 mod sweep;
 
 pub use crate::machine::sim::Cancel;
