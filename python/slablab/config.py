@@ -58,7 +58,8 @@ def entry(part: str, name: str) -> dict[str, Any]:
 
 def parameters(part: str, name: str) -> list[str]:
     """Names of the parameters that a machine, allocator or workload has."""
-    return [p["name"] for p in entry(part, name)["parameters"]]
+    found = entry(part, name)
+    return ["cpus", "placement", *found["values"]] if part == "machine" else [p["name"] for p in found["parameters"]]
 
 
 class Part:
@@ -165,9 +166,93 @@ class AllocatorConfig(Typed):
 
 def check_era(name: str, era: str) -> None:
     """Refuses an era that the allocator never had."""
-    eras: list[str] = entry("allocator", name)["eras"]
+    eras = [str(e["era"]) for e in entry("allocator", name)["eras"]]
     if era not in eras:
         raise unknown(f"era of {name}", str(era), eras)
+
+
+@config
+class Slab(AllocatorConfig):
+    """SLAB: arrays of free objects per CPU, per node and for other nodes, over full, partial and free slabs."""
+
+    kind = "slab"
+    era: str = field(default="2.6.24", kw_only=False)
+    order: int | None = None
+    """order at which the search for a slab's order stops, 0..10"""
+    limit: int | None = None
+    """capacity of each CPU's array in every cache"""
+    batchcount: int | None = None
+    """objects that a refill or a flush moves, at most limit"""
+    sharedfactor: int | None = None
+    """capacity of a node's shared array, 0 for none"""
+    metadata: Literal["kmalloc", "free"] | None = None
+    """where arrays and off-slab headers come from: kmalloc (own caches, as in the kernel) or free"""
+
+
+@config
+class Slub(AllocatorConfig):
+    """SLUB: one slab per CPU with its own free list, partial slabs per node, no queues."""
+
+    kind = "slub"
+    era: str = field(default="2.6.24", kw_only=False)
+    order: int | None = None
+    """order of every slab: min_order = max_order = order, 0..10, or null"""
+    min_order: int | None = None
+    """smallest slab order tried, 0..10"""
+    max_order: int | None = None
+    """largest slab order tried while the object fits, 0..10"""
+    min_objects: int | None = None
+    """objects a slab should hold, 1..65536"""
+    min_partial: int | None = None
+    """an empty cpu slab is kept while its node has fewer partial slabs than this"""
+    first_free: Literal["head", "tail"] | None = None
+    """where on the node list a full slab goes at its first free: "head" or "tail""""
+    defrag_ratio: int | None = None
+    """how often an allocation looks at other nodes' partial slabs, 0 (never) .. 1024 (always)"""
+    kmalloc_max: int | None = None
+    """largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs: true or false"""
+
+
+@config
+class Slob(AllocatorConfig):
+    """SLOB: one heap of partly free pages under one lock, first fit; objects of all caches share its pages."""
+
+    kind = "slob"
+    era: str = field(default="2.6.24", kw_only=False)
+    lists: Literal["one", "three"] | None = None
+    """lists of partly free pages: one, or three by block size"""
+    head_merge: bool | None = None
+    """join a block freed below the first free block of its page with that block"""
+    relist: Literal["always_small", "by_size"] | None = None
+    """with three lists, where a full page goes on its first free: always_small or by_size"""
+    rotation: Literal["old", "new"] | None = None
+    """next fit after a page became full: old goes on at its successor, new where the search began"""
+    natural_align: bool | None = None
+    """align kmalloc objects of a power-of-two size to their size"""
+    create: Literal["own", "common"] | None = None
+    """cache geometry: own (size as given, whole cache lines) or common (whole units, halved lines)"""
+    page_return: Literal["locked", "unlocked"] | None = None
+    """return empty pages with slob_lock held (locked) or after it (unlocked)"""
+    descriptor: int | None = None
+    """block of the heap that each cache's descriptor takes; 0 for none"""
+
+
+@config
+class Slqb(AllocatorConfig):
+    """SLQB: a queue of free objects per CPU and lists of remotely freed ones, flushed in batches, over pages per CPU."""
+
+    kind = "slqb"
+    era: str = field(default="2.6.29", kw_only=False)
+    order: int | None = None
+    """smallest slab order tried, 0..10 (slqb_min_order; unset: 0)"""
+    min_objects: int | None = None
+    """fewest objects per slab accepted, 1 or more (slqb_min_objects)"""
+    hiwater: int | None = None
+    """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
+    freebatch: int | None = None
+    """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
 
 
 @config
@@ -233,6 +318,11 @@ class Native(Typed):
     part = "machine"
     kind = "native"
     cpus: int | None = None
+    """CPUs used; all of the machine when none is given"""
+    nodes: int = 1
+    """logical NUMA nodes"""
+    memory_mib: int = 1024
+    """memory of each node"""
 
 
 # Workloads
@@ -277,7 +367,7 @@ AllocatorLike: TypeAlias = AllocatorConfig | Allocator | str
 WorkloadLike: TypeAlias = Tbench | Workload | str
 
 TYPED: dict[str, dict[str, type[Typed]]] = {
-    "allocator": {cls.kind: cls for cls in (Null,)},
+    "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
     "machine": {"native": Native},
     "workload": {"tbench": Tbench},
 }
