@@ -25,7 +25,7 @@ use crate::error::Error;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why a run did not end with a result.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Failure {
     /// The configuration is refused.
     Config(Error),
