@@ -166,3 +166,52 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
         .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
         .unwrap_or_else(|| "the core panicked".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(always_suspend: bool) -> String {
+        let config = Config::from_json(&json!({
+            "machine": { "name": "opteron-2x4-2007", "cpus": 4 },
+            "allocator": "null",
+            "workload": { "name": "tbench", "clients": 3, "seconds": 0.01, "warmup": 0.01 },
+        }))
+        .unwrap();
+        let schedule = Schedule { seed: 1, always_suspend, ..Schedule::default() };
+        let sim = Sim::new(&config.machine.machinery().unwrap(), schedule).unwrap();
+        let outcome = on_machine(sim, &config, plan(&config).unwrap(), &Cancel::default()).unwrap();
+        outcome.to_json()["result"].to_string()
+    }
+
+    #[test]
+    fn running_ahead_between_points_of_interaction_changes_no_result() {
+        assert_eq!(traced(false), traced(true));
+    }
+
+    #[test]
+    fn unknown_names_and_impossible_values_are_refused_with_their_dotted_names() {
+        let good = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench" });
+        for (path, value, part) in [
+            ("/machine", json!("opteron"), "machine = \"opteron\""),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 0 }), "machine.cpus = 0"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 100_000 }), "1..8"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "arena_per_node": 3 }), "at least 8 MiB"),
+            ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
+            ("/allocator", json!("nul"), "did you mean \"null\""),
+            ("/allocator", json!("null@2"), "era of null"),
+            ("/allocator", json!({ "name": "null", "order": 1 }), "parameter of null"),
+            ("/workload", json!("tbensh"), "did you mean \"tbench\""),
+            ("/workload", json!({ "name": "tbench", "clients": 0 }), "workload.clients = 0"),
+            ("/workload", json!({ "name": "tbench", "clients": "many" }), "workload.clients = \"many\""),
+            ("/workload", json!({ "name": "tbench", "client": 1 }), "did you mean \"clients\""),
+        ] {
+            let mut bad = good.clone();
+            *bad.pointer_mut(path).unwrap() = value.clone();
+            let e = Config::from_json(&bad).unwrap_err().to_string();
+            assert!(e.contains(part), "{value}: {e}");
+        }
+        let negative = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench", "seed": -1 });
+        assert!(Config::from_json(&negative).unwrap_err().to_string().contains("seed = -1"));
+    }
+}
