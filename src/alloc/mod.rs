@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slob;
 mod stats;
 
 pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
@@ -112,6 +113,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+            "slob" => $crate::alloc::slob::Slob, $crate::alloc::slob::Config;
         }
     };
 }
