@@ -6,7 +6,7 @@ use crate::spec::CacheSpec;
 use crate::units::{LINE, round_up};
 
 use super::MIN_ALIGN;
-use super::page::{UNIT, units};
+use super::page::UNIT;
 use super::policy::{Config, Create};
 
 /// Bytes behind a type-safe object: where the kernel queues it for the end of the grace period (kernel: slob_rcu).
@@ -18,6 +18,7 @@ pub(super) struct Cache<M: Machine> {
     /// Bytes of a block: the object, and the footer of a type-safe one.
     pub size: u64,
     pub align: u64,
+    /// The block that the cache's descriptor takes.
     pub descriptor: Option<Addr>,
     /// Pages taken, returned and big ones, when the cache was made.
     pub base: [u64; 3],
@@ -31,7 +32,7 @@ pub(super) struct Tally {
     pub objects: i64,
     /// Bytes asked for.
     pub bytes: i64,
-    /// Units of the heap.
+    /// Units of the heap, the cache's descriptor included.
     pub units: i64,
     /// Pages of blocks that came straight from the page allocator, now and ever.
     pub big_pages: i64,
@@ -53,10 +54,6 @@ impl<M: Machine> Cache<M> {
     pub fn flags(&self) -> u64 {
         let CacheSpec { hwcache_align, reclaim_account, typesafe_by_rcu, .. } = self.spec;
         u64::from(hwcache_align) << 13 | u64::from(reclaim_account) << 17 | u64::from(typesafe_by_rcu) << 19
-    }
-    /// Units of the heap that the descriptor takes.
-    pub fn descriptor_units(&self, bytes: u64) -> u64 {
-        if self.descriptor.is_some() { units(bytes) } else { 0 }
     }
     /// Sum of a figure over all CPUs.
     pub fn sum(&mut self, figure: impl Fn(&Tally) -> i64) -> i64 {

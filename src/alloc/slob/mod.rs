@@ -37,7 +37,7 @@ pub use report::{HeapReport, ListReport};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Counters, Placement, SlabAllocator, Stat, ZERO_SIZE};
+use super::{CacheInfo, Counters, Destroyed, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, cost};
 use crate::page::{Field, Page, PageFlags, Pages};
@@ -89,14 +89,13 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         }
         let mut cache = Cache::new(self.pages.machine(), spec, &self.policy);
         if self.policy.descriptor > 0 {
-            let block = self.on_boot_cpu(|cpu| {
-                let fit = Fit { units: units(self.policy.descriptor), align: MIN_ALIGN, offset: 0 };
-                self.alloc_block(cpu, self.policy.descriptor, fit, Request::default()).map(|(addr, _)| addr)
-            });
-            cache.descriptor = block;
-            if block.is_none() {
+            let fit = Fit { units: units(self.policy.descriptor), align: MIN_ALIGN, offset: 0 };
+            let take = |cpu: &_| self.alloc_block(cpu, self.policy.descriptor, fit, Request::default());
+            let Some((block, _)) = self.on_boot_cpu(take) else {
                 return Err(Error::new("machine.memory", cache.spec.name, "a free page for the cache's descriptor"));
-            }
+            };
+            cache.descriptor = Some(block);
+            cache.tally.get_mut(CpuId(0)).units += fit.units as i64;
         }
         cache.base = self.page_counts();
         self.caches.push(cache);
@@ -186,6 +185,15 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
 
     /// Nothing is held back, so there is nothing to return.
     fn shrink(&self, _: &M::Cpu, _: CacheId) {}
+    /// Frees the descriptor and nothing else: objects still alive stay so, in pages that belong to no cache.
+    fn destroy(&self, cpu: &M::Cpu, id: CacheId) -> Destroyed {
+        let cache = self.cache(id);
+        if let Some(block) = cache.descriptor {
+            self.free_block(cpu, block, self.policy.descriptor);
+            cache.tally.with(cpu, |t| t.units -= units(self.policy.descriptor) as i64);
+        }
+        Destroyed::default()
+    }
 
     fn cache_count(&self) -> usize {
         self.caches.len()

@@ -132,7 +132,7 @@ impl<'p, M: Machine> Slob<'p, M> {
             let (objects, units) = (cache.sum(|t| t.objects), cache.sum(|t| t.units));
             let name = cache.spec.name.clone();
             ensure!(objects >= 0 && units >= 0, name, "{objects} objects and {units} units are live: freed twice");
-            live += units as u64 + cache.descriptor_units(self.policy.descriptor);
+            live += units as u64;
         }
         ensure!(live == used, "heap", "units of live blocks {live} ≠ used units of all pages {used}");
         Ok(())

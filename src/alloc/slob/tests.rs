@@ -361,6 +361,10 @@ fn the_descriptor_of_a_cache_is_a_block_too_and_dies_with_it() {
         assert_eq!(b.free(0), [(16, 2032)]);
         let state = b.slob.state(id);
         assert_eq!((&state["pages_alloced"], &state["pages_live"]), (&0.into(), &0.into()));
+        b.slob.verify().unwrap();
+        let slob = &b.slob;
+        assert_eq!(slob.on_boot_cpu(|cpu| slob.destroy(cpu, id)), Destroyed::default());
+        assert_eq!(b.slob.heap().heap_pages, 0);
     });
 }
 
