@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slob;
 mod stats;
 
 pub use crate::spec::Parameter;
@@ -114,6 +115,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
         }
     };
 }
