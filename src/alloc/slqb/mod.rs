@@ -34,7 +34,7 @@ pub use policy::Config;
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Configuration, Counters, Placement, SlabAllocator, ZERO_SIZE};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
 use crate::page::{Field, Pages, Pfn};
@@ -184,6 +184,25 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         cache.trim_cpu(cpu);
         topology.node_ids().for_each(|n| cache.trim_node(cpu, n));
     }
+    /// One round of periodic trimming, for every cache, newest first: the local node's list, then the CPU's. Four rounds
+    /// empty an idle full LIFO.
+    fn trim(&self, cpu: &M::Cpu) {
+        for cache in self.caches.iter().rev().filter(|c| c.alive()) {
+            cache.trim_node(cpu, cpu.node());
+            cache.trim_cpu(cpu);
+        }
+    }
+    /// One warning for each list that still has slabs and one for each that still has partial slabs.
+    ///
+    /// As in the original, objects of other CPUs' slabs that are met in the first pass end up on the rlist of the CPU that
+    /// runs it, which may have been flushed before: up to freebatch - 1 objects stay there and their pages are lost.
+    /// Trimming every CPU until nothing is left avoids it. The cache must be idle.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
+        let cache = self.cache(cache);
+        let left = cache.tear_down(cpu);
+        cache.destroyed.poke(1 + left.warnings);
+        left
+    }
 
     fn cache_count(&self) -> usize {
         self.caches.len()
@@ -220,29 +239,6 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
 }
 
 impl<'p, M: Machine> Slqb<'p, M> {
-    /// One round of periodic trimming on the running CPU, for every cache, newest first (kernel: cache_trim_worker): the
-    /// local node's list, then the CPU's. Four rounds empty an idle full LIFO.
-    pub fn trim(&self, cpu: &M::Cpu) {
-        for cache in self.caches.iter().rev().filter(|c| c.alive()) {
-            cache.trim_node(cpu, cpu.node());
-            cache.trim_cpu(cpu);
-        }
-    }
-
-    /// Destroys a cache (kernel: kmem_cache_destroy); returns the number of warnings, one for each list that still has
-    /// slabs and one for each that still has partial slabs.
-    ///
-    /// As in the original, objects of other CPUs' slabs that are met in the first pass end up on the rlist of the CPU that
-    /// runs it, which may have been flushed before: up to freebatch - 1 objects stay there and their pages are lost.
-    /// Trimming every CPU until nothing is left avoids it. All other CPUs must answer calls; the cache must be idle.
-    pub fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> u64 {
-        let cache = self.cache(cache);
-        assert!(cache.alive(), "cache {} is destroyed twice", cache.spec.name);
-        let warnings = cache.tear_down(cpu);
-        cache.destroyed.poke(1 + warnings);
-        warnings
-    }
-
     /// Bytes of a cache's CPU and node structures and pointer arrays.
     pub fn structure_bytes(&self) -> u64 {
         let topology = self.pages.machine().topology();
@@ -252,7 +248,7 @@ impl<'p, M: Machine> Slqb<'p, M> {
     #[inline]
     fn cache(&self, id: CacheId) -> &Cache<'p, M> {
         let cache = &self.caches[id.0 as usize];
-        debug_assert!(cache.alive(), "cache {} is destroyed", cache.spec.name);
+        debug_assert!(cache.alive(), "cache {} has been destroyed", cache.spec.name);
         cache
     }
 
@@ -352,7 +348,7 @@ impl<'p, M: Machine> Cache<'p, M> {
     }
 
     /// Empties what can be emptied, all of it on one CPU: LIFO and rlist of every CPU, then what came back, then nodes.
-    fn tear_down(&self, cpu: &M::Cpu) -> u64 {
+    fn tear_down(&self, cpu: &M::Cpu) -> Destroyed {
         let cpus: Vec<_> = self.pages.machine().topology().cpu_ids().collect();
         cpu.irq_save();
         if self.smp {
@@ -362,7 +358,7 @@ impl<'p, M: Machine> Cache<'p, M> {
                 self.send_counted(cpu, rlist, to);
             }
         }
-        let mut warnings = 0;
+        let mut left = Destroyed::default();
         for &c in &cpus {
             let l = self.cpu_list(c);
             let mut lifo = self.take_from(cpu, c, |s| std::mem::take(&mut s.lifo));
@@ -370,16 +366,16 @@ impl<'p, M: Machine> Cache<'p, M> {
             self.attach(cpu, &mut lifo, claimed);
             self.cpus.with(cpu, |s| node::count_claim(&mut s.counters, claimed.nr));
             self.flush_all(cpu, l, lifo);
-            warnings += self.warnings(cpu, l);
+            self.complain(cpu, l, &mut left);
         }
         for n in self.pages.machine().topology().node_ids().filter(|n| self.numa && !self.memoryless(*n)) {
             let l = self.node_list(n);
             let mut slot = self.nodes[usize::from(n.0)].lock(cpu);
             self.claim_node(cpu, l, &mut slot);
             while self.flush_node(cpu, l, &mut slot).objects > 0 {}
-            warnings += self.warnings(cpu, l);
+            self.complain(cpu, l, &mut left);
         }
-        warnings
+        left
     }
 
     /// Takes something out of the slot of CPU `c`, which does it itself.
@@ -399,9 +395,10 @@ impl<'p, M: Machine> Cache<'p, M> {
         }
     }
 
-    fn warnings(&self, cpu: &M::Cpu, l: ListId) -> u64 {
+    fn complain(&self, cpu: &M::Cpu, l: ListId, left: &mut Destroyed) {
         let slabs = self.list(l).slabs.lock(cpu);
-        u64::from(slabs.nr_slabs != 0) + u64::from(!slabs.partial.is_empty())
+        left.warnings += u64::from(slabs.nr_slabs != 0) + u64::from(!slabs.partial.is_empty());
+        left.pages_lost += slabs.nr_slabs * self.geometry.order.pages();
     }
 }
 

@@ -41,7 +41,7 @@ fn a_lifo_hit_takes_no_lock() {
             let x = lab.alloc(0, 1);
             lab.free(0, &x);
             lab.on(0, |cpu| {
-                Sim::reset_counts(cpu);
+                lab.slqb.pages().machine().reset_report(cpu);
                 for _ in 0..100 {
                     let x = lab.slqb.alloc(cpu, lab.cache, Request::default()).unwrap();
                     lab.slqb.free(cpu, lab.cache, x);
@@ -359,7 +359,8 @@ fn destroy_leaves_foreign_objects_on_the_rlist_of_its_cpu() {
     lab(PAIR, config(&[("freebatch", 8)]), plain(1024), |lab| {
         let objects = lab.alloc(0, 4);
         lab.free(1, &objects);
-        assert_eq!(lab.on(0, |cpu| lab.slqb.destroy(cpu, lab.cache)), 1, "a slab is left, and it is full");
+        let left = lab.on(0, |cpu| lab.slqb.destroy(cpu, lab.cache));
+        assert_eq!(left, Destroyed { pages_lost: 1, warnings: 1 }, "a slab is left, and it is full");
         let state = lab.slqb.state(lab.cache);
         assert_eq!((&state["pages_live"], &state["warnings"]), (&1.into(), &1.into()));
     });
@@ -367,7 +368,8 @@ fn destroy_leaves_foreign_objects_on_the_rlist_of_its_cpu() {
         let objects = lab.alloc(0, 4);
         lab.free(1, &objects);
         lab.empty();
-        assert_eq!(lab.on(0, |cpu| lab.slqb.destroy(cpu, lab.cache)), 0, "nothing is left after trims");
+        let left = lab.on(0, |cpu| lab.slqb.destroy(cpu, lab.cache));
+        assert_eq!(left, Destroyed::default(), "nothing is left after trims");
         lab.slqb.create_cache(plain(1024)).expect("the name is free again");
     });
 }

@@ -66,7 +66,7 @@ pub fn lab<R>(
         result
     };
     let ours = ["page_lock", "remote_free.lock", "list_lock"];
-    let locks = machine.lock_report();
+    let locks = machine.report().locks;
     (result, locks.iter().filter(|l| ours.contains(&l.class)).map(|l| (l.class, l.acquired)).collect())
 }
 

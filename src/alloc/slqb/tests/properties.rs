@@ -92,7 +92,7 @@ fn check<M: Machine>(machine: &M, config: &Config, spec: CacheSpec, ops: u64) {
             on(&slqb, 0, |cpu| slqb.shrink(cpu, cache));
         }
         slqb.verify().unwrap();
-        on(&slqb, 0, |cpu| assert_eq!(slqb.destroy(cpu, cache), 0));
+        on(&slqb, 0, |cpu| assert_eq!(slqb.destroy(cpu, cache), Destroyed::default()));
     }
     pages.verify().unwrap();
     assert_eq!(pages.lent(), 0);

@@ -314,7 +314,7 @@ fn warm_and_measure(lab: &Lab<'_>, warm: u64, measured: u64) {
     lab.on(0, |cpu| {
         for i in 0..warm + measured {
             if i == warm {
-                Sim::reset_counts(cpu);
+                lab.slqb.pages().machine().reset_report(cpu);
                 lab.slqb.reset_counters(cpu);
                 cpu.call_on(CpuId(1), &|c| lab.slqb.reset_counters(c));
             }
