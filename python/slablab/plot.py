@@ -32,11 +32,23 @@ _LABELS = {
 
 @overload
 def throughput(
-    frame: pd.DataFrame | Sweep, *, x: str = ..., hue: str = ..., style: str | None = ..., col: None = ..., ax: Axes | None = ...
+    frame: pd.DataFrame | Sweep,
+    *,
+    x: str = ...,
+    hue: str = ...,
+    style: str | None = ...,
+    col: None = ...,
+    ax: Axes | None = ...,
 ) -> Axes: ...
 @overload
 def throughput(
-    frame: pd.DataFrame | Sweep, *, x: str = ..., hue: str = ..., style: str | None = ..., col: str, ax: Sequence[Axes] | None = ...
+    frame: pd.DataFrame | Sweep,
+    *,
+    x: str = ...,
+    hue: str = ...,
+    style: str | None = ...,
+    col: str,
+    ax: Sequence[Axes] | None = ...,
 ) -> list[Axes]: ...
 def throughput(
     frame: pd.DataFrame | Sweep,

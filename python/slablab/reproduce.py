@@ -103,7 +103,13 @@ class Reproduction:
             for n in (n for n in self._clients() if n in points):
                 said, got = points[n], self._best[n][name]
                 use = "scored" if name == self.figure.scored else "baseline" if n in fitted else "shape"
-                row: dict[str, Any] = {"allocator": name, "clients": n, "use": use, "published_mb_s": said, "simulated_mb_s": got}
+                row: dict[str, Any] = {
+                    "allocator": name,
+                    "clients": n,
+                    "use": use,
+                    "published_mb_s": said,
+                    "simulated_mb_s": got,
+                }
                 row["error_pct"] = 100 * (got / said - 1)
                 if name == self.figure.scored:
                     row["published_ratio"] = said / self.published[self.figure.baseline][n]
@@ -151,7 +157,15 @@ class Reproduction:
             era = data.loc[data["allocator"] == name, "era"].iloc[0]
             colour = plot.COLOURS[name]
             at = best.index.to_numpy()
-            ax.plot(at, best.to_numpy(), color=colour, marker=marker, markersize=4, linewidth=1.5, label=f"{name}@{era}, simulated")
+            ax.plot(
+                at,
+                best.to_numpy(),
+                color=colour,
+                marker=marker,
+                markersize=4,
+                linewidth=1.5,
+                label=f"{name}@{era}, simulated",
+            )
             ax.fill_between(at, worst.to_numpy(), best.to_numpy(), color=colour, alpha=0.12, linewidth=0)
         for name, points in self.published.items():
             ax.plot(
@@ -168,7 +182,9 @@ class Reproduction:
         ax.set_ylim(bottom=0)
         ax.grid(alpha=0.25)
         ax.legend(frameon=False, fontsize="small", loc="lower right")
-        fitted = ", ".join(f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants)
+        fitted = ", ".join(
+            f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants
+        )
         plot.note(ax, f"{plot.caption(data)} · fitted on {self.figure.baseline}: {fitted}")
         return ax
 
@@ -184,11 +200,18 @@ class Reproduction:
         figures = {name: v["value"] for name, v in values.items() if v["confidence"] == "low"}
         scaled: list[tuple[str, float, float | str]] = [("(none)", 1.0, "")]
         for name, value in figures.items():
-            if f"machine.{name}" not in fitted and isinstance(value, int | float) and not isinstance(value, bool) and value:
+            if (
+                f"machine.{name}" not in fitted
+                and isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and value
+            ):
                 scaled += [(name, factor, float(value) * factor) for factor in SENSITIVITY_FACTORS]
         pair = [a for a in self.figure.allocators if a.partition("@")[0] in (self.figure.baseline, self.figure.scored)]
         over = _over(self.figure, SENSITIVITY_CLIENTS)
-        over["machine"] = [Sim(self.figure.machine, **({} if not name.isidentifier() else {name: value})) for name, _, value in scaled]
+        over["machine"] = [
+            Sim(self.figure.machine, **({} if not name.isidentifier() else {name: value})) for name, _, value in scaled
+        ]
         data = sweep(allocator=pair, workload=self.figure.workload, over=over, progress=progress).summary()
         each = len(pair) * len(SENSITIVITY_CLIENTS)
         rows = []
@@ -228,8 +251,8 @@ class Reproduction:
         """What the comparison amounts to, in lines."""
         means, at = self.plateau(), [n for n in self._clients() if n in self.figure.plateau]
         lines = [
-            f"plateau ({at[0]} to {at[-1]} clients): ratio {means['ratio']:.3f}, published {means['published ratio']:.3f}, "
-            f"distance {means['ratio'] - means['published ratio']:+.3f}"
+            f"plateau ({at[0]} to {at[-1]} clients): ratio {means['ratio']:.3f}, "
+            f"published {means['published ratio']:.3f}, distance {means['ratio'] - means['published ratio']:+.3f}"
         ]
         flat = {a: [self._best[n][a] for n in at] for a in self._names}
         spreads = ", ".join(f"{a} {(max(v) - min(v)) / statistics.fmean(v):.3f}" for a, v in flat.items())

@@ -45,7 +45,11 @@ def short(dotted: str) -> str:
     does what would be taken for a measure.
     """
     part, _, name = dotted.partition(".")
-    if not name or dotted == "workload.era" or name in (*MEASURES, *_LEAD[:1], "allocator", "workload", "seed", "repeat"):
+    if (
+        not name
+        or dotted == "workload.era"
+        or name in (*MEASURES, *_LEAD[:1], "allocator", "workload", "seed", "repeat")
+    ):
         return dotted
     return name if part in ("machine", "allocator", "workload") else dotted
 

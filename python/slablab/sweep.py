@@ -102,7 +102,9 @@ def plan(
 ) -> tuple[list[Cell], list[str]]:
     """The cells of a sweep, each checked by the core, and the columns of its axes."""
     axes = _axes(over)
-    combinations = list(itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload})))
+    combinations = list(
+        itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload}))
+    )
     dotted = {name: values for name, values in axes.items() if name not in PARTS}
     used: set[str] = set()
     cells: list[Cell] = []
@@ -120,8 +122,14 @@ def plan(
     for name in dotted:
         if name not in used:
             p = name.partition(".")[0]
-            raise unknown("over", name, sorted({f"{p}.{k}" for c in combinations for k in _names(c, p)}) or [f"{p}.…" for p in PARTS])
-    several = [p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1]
+            raise unknown(
+                "over",
+                name,
+                sorted({f"{p}.{k}" for c in combinations for k in _names(c, p)}) or [f"{p}.…" for p in PARTS],
+            )
+    several = [
+        p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1
+    ]
     return cells, list(dict.fromkeys([*several, *(short(name) for name in axes)]))
 
 
