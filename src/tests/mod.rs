@@ -1,1 +1,3 @@
 //! Tests that span floors.
+
+mod oracle;

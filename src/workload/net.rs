@@ -14,15 +14,13 @@ pub struct Rules {
     pub data_bytes: u64,
     /// kmalloc request of a pure acknowledgement's buffer.
     pub ack_bytes: u64,
-    /// A packet for a task inside recv is queued for that task to process (2.6.24; gone in 4.14).
-    pub prequeue: bool,
     /// Probability of one more acknowledgement for a message with an odd number of full segments (event counts of two
     /// published slabinfo dumps, workloads.md §3.4; no throughput was used).
     pub odd_ack: f64,
     /// Index in `Plan::caches` of the packet header with room for its clone (kernel: skbuff_fclone_cache).
-    pub fclone_cache: usize,
+    pub fclone_cache: u32,
     /// Index in `Plan::caches` of the plain packet header (kernel: skbuff_head_cache).
-    pub head_cache: usize,
+    pub head_cache: u32,
     /// Protocol work of sending a data segment.
     pub tx: Picos,
     /// Protocol work of receiving a data segment.
@@ -47,7 +45,6 @@ impl Rules {
             linear: 3504,
             data_bytes: 4088,
             ack_bytes: 632,
-            prequeue: true,
             odd_ack: 0.214,
             fclone_cache: 0,
             head_cache: 1,
