@@ -101,7 +101,8 @@ def written(figure: Published, constants: list[Constant]) -> str:
     )
     for c in constants:
         text += (
-            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\nplausible = [{c.plausible[0]}, {c.plausible[1]}]\n'
+            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\n'
+            f"plausible = [{c.plausible[0]}, {c.plausible[1]}]\n"
             f'fitted_on = "{c.fitted_on}"\ntarget = {c.target}\nreached = {c.reached}\nreason = "{c.reason}"\n'
         )
     return text

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = given.command
     with warnings.catch_warnings():
-        warnings.showwarning = _one_line
+        warnings.showwarning = _one_line  # type: ignore[assignment]
         try:
             return command(given)
         except ConfigError as e:
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "sweep",
         _sweep,
         "Run every combination of allocators and parameter values.",
-        "slablab sweep --allocator slab,slub --workload tbench --over workload.clients=1..16 --png grid.png --csv grid.csv",
+        "slablab sweep --allocator slab,slub --over workload.clients=1..16 --png grid.png --csv grid.csv",
     )
     _experiment(many)
     many.add_argument(
@@ -160,10 +160,8 @@ def _run(given: argparse.Namespace) -> int:
         print(result.to_json())
         return 0
     width = max(len(c) for c in frame.columns)
-    figures = set(frame.columns[list(frame.columns).index("version") + 1 :])
     for name, value in frame.iloc[0].items():
-        if name not in figures:
-            print(f"{name!s:<{width}}  {_shown(value)}")
+        print(f"{name!s:<{width}}  {_shown(value)}")
     return 0
 
 

@@ -72,9 +72,6 @@ class Part:
         """The JSON form of it: its name, and what was given."""
         raise NotImplementedError
 
-    def __str__(self) -> str:
-        return repr(self)
-
 
 class Typed(Part):
     """A part whose parameters are dataclass fields."""
@@ -82,7 +79,7 @@ class Typed(Part):
     kind: ClassVar[str]
     """The name the core knows it by."""
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {"name": self.kind} | {name: plain(value) for name, value in given.items() if value is not None}
 
@@ -143,7 +140,7 @@ class Named(Part):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "given", tuple((k, plain(v)) for k, v in sorted(given.items()) if v is not None))
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         return {"name": self.name, **dict(self.given)}
 
     def __repr__(self) -> str:

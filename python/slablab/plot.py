@@ -169,7 +169,7 @@ def _colours(keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """An allocator's own colour for its first series, spare ones for its other eras and for anything else."""
     spare = itertools.cycle(_SPARE)
     own = dict(COLOURS)
-    return {key: own.pop(key[0], None) or next(spare) for key in keys}
+    return {key: own.pop(key[0], "") or next(spare) for key in keys}
 
 
 def _panels(count: int, ax: Any) -> list[Any]:

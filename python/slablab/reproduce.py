@@ -209,9 +209,8 @@ class Reproduction:
                 scaled += [(name, factor, float(value) * factor) for factor in SENSITIVITY_FACTORS]
         pair = [a for a in self.figure.allocators if a.partition("@")[0] in (self.figure.baseline, self.figure.scored)]
         over = _over(self.figure, SENSITIVITY_CLIENTS)
-        over["machine"] = [
-            Sim(self.figure.machine, **({} if not name.isidentifier() else {name: value})) for name, _, value in scaled
-        ]
+        changes: list[dict[str, Any]] = [{name: value} if value else {} for name, _, value in scaled]
+        over["machine"] = [Sim(self.figure.machine, **change) for change in changes]
         data = sweep(allocator=pair, workload=self.figure.workload, over=over, progress=progress).summary()
         each = len(pair) * len(SENSITIVITY_CLIENTS)
         rows = []
@@ -259,12 +258,13 @@ class Reproduction:
         lines.append(f"plateau (max − min)/mean: {spreads}")
         errors = self.errors()
         for name in self.published:
-            part = errors.loc[errors["allocator"] == name, "error_pct"]
-            worst = errors.loc[part.abs().idxmax()]
+            part = errors.loc[errors["allocator"] == name, ["clients", "error_pct"]].reset_index(drop=True)
+            off = part["error_pct"].abs()
+            worst = part.iloc[int(off.to_numpy().argmax())]
             kind = "prediction" if name == self.figure.scored else "fitted series"
             lines.append(
-                f"{name} against published ({kind}): mean absolute error {part.abs().mean():.1f} %, "
-                f"worst {worst['error_pct']:+.1f} % at {worst['clients']} clients"
+                f"{name} against published ({kind}): mean absolute error {off.mean():.1f} %, "
+                f"worst {worst['error_pct']:+.1f} % at {worst['clients']:.0f} clients"
             )
         lines += [f"fitted: {c}" for c in self.constants]
         return [*lines, f"published: {self.figure.source}"]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from slablab import _core, config
 from slablab.config import PARTS, Part, refused, unknown
@@ -16,8 +16,6 @@ from slablab.result import Result, Sweep, short
 
 if TYPE_CHECKING:
     from slablab._core import Crossing
-
-L = TypeVar("L")
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -133,11 +131,9 @@ def plan(
     return cells, list(dict.fromkeys([*several, *(short(name) for name in axes)]))
 
 
-def listed(given: L | Iterable[L], made: Callable[[L], Part]) -> list[Part]:
+def listed(given: Any, made: Callable[[Any], Part]) -> list[Part]:
     """One part or several, as config objects."""
-    if isinstance(given, str | Part):
-        return [made(given)]  # type: ignore[arg-type]
-    if not isinstance(given, Iterable):
+    if isinstance(given, str | Part) or not isinstance(given, Iterable):
         return [made(given)]
     parts = [made(g) for g in given]
     if not parts:
