@@ -119,12 +119,7 @@ def plan(
             cells += [Cell(_core.expand(json.dumps({**full, "seed": s})), repeat) for repeat, s in enumerate(seeds)]
     for name in dotted:
         if name not in used:
-            p = name.partition(".")[0]
-            raise unknown(
-                "over",
-                name,
-                sorted({f"{p}.{k}" for c in combinations for k in _names(c, p)}) or [f"{p}.…" for p in PARTS],
-            )
+            _known_somewhere(name)
     several = [
         p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1
     ]
@@ -141,8 +136,13 @@ def listed(given: Any, made: Callable[[Any], Part]) -> list[Part]:
     return parts
 
 
-def _names(parts: Iterable[Part], kind: str) -> list[str]:
-    return [k for part in parts if part.part == kind for k in config.parameters(kind, str(part.document()["name"]))]
+def _known_somewhere(name: str) -> None:
+    """Refuses an axis that nothing in the catalog has; one that just these parts lack is no error."""
+    part = name.partition(".")[0]
+    names = [e["name"] for e in config.catalog()[f"{part}s"]]
+    known = sorted({f"{part}.{k}" for n in names for k in config.parameters(part, n)})
+    if name not in known:
+        raise unknown("over", name, known)
 
 
 def _axes(over: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
