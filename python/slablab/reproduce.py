@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab import published
@@ -188,7 +188,7 @@ class Reproduction:
         plot.note(ax, f"{plot.caption(data)} · fitted on {self.figure.baseline}: {fitted}")
         return ax
 
-    def sensitivity(self, progress: bool = False) -> pd.DataFrame:
+    def sensitivity(self, clients: Sequence[int] = SENSITIVITY_CLIENTS, progress: bool = False) -> pd.DataFrame:
         """The plateau ratio with each unfitted low-confidence figure of the machine scaled by 0.7 and by 1.4.
 
         One seed, some of the plateau's clients, nothing fitted again: it says what the ratio hangs on.
@@ -208,11 +208,11 @@ class Reproduction:
             ):
                 scaled += [(name, factor, float(value) * factor) for factor in SENSITIVITY_FACTORS]
         pair = [a for a in self.figure.allocators if a.partition("@")[0] in (self.figure.baseline, self.figure.scored)]
-        over = _over(self.figure, SENSITIVITY_CLIENTS)
+        over = _over(self.figure, clients)
         changes: list[dict[str, Any]] = [{name: value} if value else {} for name, _, value in scaled]
         over["machine"] = [Sim(self.figure.machine, **change) for change in changes]
         data = sweep(allocator=pair, workload=self.figure.workload, over=over, progress=progress).summary()
-        each = len(pair) * len(SENSITIVITY_CLIENTS)
+        each = len(pair) * len(clients)
         rows = []
         for at, (name, factor, value) in enumerate(scaled):
             part = data.iloc[at * each : (at + 1) * each].groupby("allocator")["throughput"].mean()

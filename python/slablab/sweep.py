@@ -123,7 +123,8 @@ def plan(
     several = [
         p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1
     ]
-    return cells, list(dict.fromkeys([*several, *(short(name) for name in axes)]))
+    columns = dict.fromkeys([*several, *(short(name) for name in axes)])
+    return cells, [c for name in columns for c in ([name, "era"] if name == "allocator" else [name])]
 
 
 def listed(given: Any, made: Callable[[Any], Part]) -> list[Part]:
