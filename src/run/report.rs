@@ -20,6 +20,7 @@ pub(super) struct Gathered {
     summary: Map<String, Value>,
     frames: Vec<Frame>,
     texts: Map<String, Value>,
+    checkpoints: Vec<Value>,
     cpus: u64,
     elapsed: f64,
 }
@@ -68,7 +69,12 @@ impl Gathered {
         }
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let frames = vec![caches_frame(&infos), stats_frame(&infos, &counters)];
-        Gathered { summary, frames, texts, cpus, elapsed: totals.elapsed }
+        Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+    }
+
+    /// Adds what a script's checkpoints saw.
+    pub(super) fn with_checkpoints(self, checkpoints: Vec<Value>) -> Gathered {
+        Gathered { checkpoints, ..self }
     }
 
     /// Adds the page allocator's counts: per order what was allocated, returned, refused, and what is free.
@@ -127,7 +133,7 @@ impl Gathered {
         flatten(&config.allocator, &mut row, &["name"]);
         row.insert("workload".into(), config.workload["name"].clone());
         let mut workload = Map::new();
-        flatten(&config.workload, &mut workload, &["name"]);
+        flatten(&config.workload, &mut workload, &["name", "caches", "ops"]);
         for (key, value) in workload {
             // The allocator's era keeps its plain name; the workload's own is told apart.
             let key = if row.contains_key(&key) { format!("workload_{key}") } else { key };
@@ -140,7 +146,14 @@ impl Gathered {
             ("wall_s".to_string(), json!(wall.as_secs_f64())),
             ("cores".to_string(), json!(Native::host_cores())),
         ]);
-        Outcome { config: config.to_json(), summary: row, frames: self.frames, texts: self.texts, host }
+        Outcome {
+            config: config.to_json(),
+            summary: row,
+            frames: self.frames,
+            texts: self.texts,
+            checkpoints: self.checkpoints,
+            host,
+        }
     }
 }
 
