@@ -7,7 +7,8 @@ mod info;
 pub mod null;
 mod stats;
 
-pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
+pub use crate::spec::Parameter;
+pub use info::{CacheInfo, Placement, slabinfo_text};
 pub use stats::{Counters, Stat};
 
 use serde::Serialize;
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
 
 /// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
 /// end of the address space, because offset 16 is memory).
@@ -98,25 +99,9 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
     /// A complete configuration from a JSON object that may name the era and any tunables.
     fn from_json(given: &serde_json::Value) -> Result<Self, Error> {
         let era = given.get("era").and_then(|e| e.as_str()).unwrap_or(Self::DEFAULT_ERA);
-        let config =
+        let defaults =
             Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
-        let mut full = serde_json::to_value(&config).expect("a configuration is plain data");
-        let fields = full.as_object_mut().expect("a configuration is an object");
-        for (key, value) in given.as_object().into_iter().flatten() {
-            if key == "name" || key == "era" {
-                continue;
-            }
-            let Some(slot) = fields.get_mut(key) else {
-                let known: Vec<&str> = Self::PARAMETERS.iter().map(|p| p.name).collect();
-                return Err(Error::unknown(&format!("parameter of {}", Self::NAME), key, &known));
-            };
-            *slot = value.clone();
-            if let Err(e) = serde_json::from_value::<Self>(serde_json::Value::Object(fields.clone())) {
-                let meaning = Self::PARAMETERS.iter().find(|p| p.name == key).map_or("", |p| p.meaning);
-                return Err(Error::new(format!("allocator.{key}"), value, format!("{meaning} ({e})")));
-            }
-        }
-        let config: Self = serde_json::from_value(full).expect("checked field by field");
+        let config = merge_fields("allocator", Self::NAME, &defaults, given, Self::PARAMETERS)?;
         config.check()?;
         Ok(config)
     }

@@ -53,13 +53,16 @@ impl Slots {
     }
 }
 
-/// Makes the caches of `script` and executes its steps on `machine`, which the allocator lives on. `at` sees the
-/// allocator and the slots at each checkpoint, with its name.
+/// Sees the allocator, the script's caches, its slots and the checkpoint's name. No CPU runs meanwhile.
+pub type AtCheckpoint<'a, A> = dyn FnMut(&mut A, &[CacheId], &Slots, &str) + 'a;
+
+/// Makes the caches of `script` and executes its steps on `machine`, which the allocator lives on. `at` is
+/// called at each checkpoint.
 pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     machine: &M,
     allocator: &mut A,
     script: &Script,
-    at: &mut dyn FnMut(&mut A, &[CacheId], &Slots, &str),
+    at: &mut AtCheckpoint<'_, A>,
 ) -> Result<Slots, Error> {
     script.check(machine.topology().cpus(), machine.topology().nodes())?;
     let caches =
