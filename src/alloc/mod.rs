@@ -5,11 +5,12 @@
 
 mod info;
 pub mod null;
+pub mod slob;
 mod stats;
 
 pub use crate::spec::Parameter;
 pub use info::{CacheInfo, Placement, slabinfo_text};
-pub use stats::{Counters, Stat};
+pub use stats::{Counters, Shares, Stat};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -107,12 +108,14 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
     }
 }
 
-/// The registry: each allocator's type and configuration, by name. `$with!` is called with all of them.
+/// The registry: each allocator's type (its lifetime and machine left to inference) and configuration, by name. `$with!` is
+/// called with all of them.
 #[macro_export]
 macro_rules! allocators {
     ($with:ident) => {
         $with! {
-            "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+            "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
         }
     };
 }
