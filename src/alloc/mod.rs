@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slab;
 mod stats;
 
 pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
@@ -112,6 +113,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+            "slab" => $crate::alloc::slab::Slab, $crate::alloc::slab::Config;
         }
     };
 }

@@ -127,6 +127,20 @@ impl Machinery {
         Ok(machinery)
     }
 
+    /// The costs of the 2007 Opteron on `cpus` CPUs in blocks over `nodes` nodes of `mib` MiB each: 4 CPUs on 2 nodes are
+    /// 0, 0, 1, 1. For tests and replays, where the shape matters and the hardware does not.
+    pub fn for_topology(cpus: u64, nodes: u64, mib: u64) -> Result<Machinery, Error> {
+        let shape = [
+            ("sockets", nodes),
+            ("cores_per_socket", cpus / nodes.max(1)),
+            ("numa_nodes", nodes),
+            ("l2_shared_by_cores", 1),
+            ("arena_per_node", mib),
+        ];
+        let overrides = shape.map(|(key, n)| (key.to_string(), Scalar::Number(n as f64))).into();
+        Machinery::preset("opteron-2x4-2007", &overrides, Some(cpus), Placement::Packed)
+    }
+
     fn check_shape(&self) -> Result<(), Error> {
         let count = |key: &str, low: u64, high: u64| {
             let v = self.number(key)?;
