@@ -1,5 +1,10 @@
 //! CacheSpec, Request and Object: the words workloads and allocators share.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::Error;
 use crate::machine::Addr;
 use crate::units::NodeId;
 
@@ -91,4 +96,42 @@ impl Object {
     pub fn addr(&self) -> Addr {
         self.0
     }
+}
+
+/// One parameter: name, unit, one-line meaning. Its default is a field of the configuration's default.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Parameter {
+    /// Name, as in `allocator.order`.
+    pub name: &'static str,
+    /// Unit, or "" for a plain number or word.
+    pub unit: &'static str,
+    /// One line.
+    pub meaning: &'static str,
+}
+
+/// `defaults` with the fields that the JSON object `given` names (`name` and `era` of the object aside, unless `era` is a
+/// parameter). An unknown field, or a value of the wrong kind, is refused by its dotted name.
+pub fn merge_fields<C: Serialize + DeserializeOwned>(
+    part: &str,
+    owner: &str,
+    defaults: &C,
+    given: &Value,
+    parameters: &[Parameter],
+) -> Result<C, Error> {
+    let mut full = serde_json::to_value(defaults).expect("a configuration is plain data");
+    for (key, value) in given.as_object().into_iter().flatten() {
+        let Some(parameter) = parameters.iter().find(|p| p.name == key) else {
+            if key == "name" || key == "era" {
+                continue;
+            }
+            let known: Vec<&str> = parameters.iter().map(|p| p.name).collect();
+            return Err(Error::unknown(&format!("parameter of {owner}"), key, &known));
+        };
+        let fields = full.as_object_mut().expect("a configuration is an object");
+        fields.insert(key.clone(), value.clone());
+        if let Err(e) = serde_json::from_value::<C>(full.clone()) {
+            return Err(Error::new(format!("{part}.{key}"), value, format!("{} ({e})", parameter.meaning)));
+        }
+    }
+    Ok(serde_json::from_value(full).expect("checked field by field"))
 }

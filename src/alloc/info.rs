@@ -1,19 +1,8 @@
-//! What every allocator reports of a cache: the columns of slabinfo, and one tunable's description.
+//! What every allocator reports of a cache: the columns of slabinfo.
 
 use serde::Serialize;
 
 use crate::page::Pfn;
-
-/// One tunable: name, unit, one-line meaning. Its default is a field of the era's configuration.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Parameter {
-    /// Name, as in `allocator.order`.
-    pub name: &'static str,
-    /// Unit, or "" for a plain number or word.
-    pub unit: &'static str,
-    /// One line.
-    pub meaning: &'static str,
-}
 
 /// The state of one cache. `None` is a column that the allocator does not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -6,10 +6,12 @@
 mod info;
 pub mod null;
 pub mod slab;
+pub mod slob;
 mod stats;
 
-pub use info::{CacheInfo, Parameter, Placement, slabinfo_text};
-pub use stats::{Counters, Stat};
+pub use crate::spec::Parameter;
+pub use info::{CacheInfo, Placement, slabinfo_text};
+pub use stats::{Counters, Shares, Stat};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,11 +19,21 @@ use serde::de::DeserializeOwned;
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
 
 /// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
 /// end of the address space, because offset 16 is memory).
 pub const ZERO_SIZE: Addr = Addr(u64::MAX);
+
+/// What a destroyed cache left behind. `pages_lost` is 0 when all its objects had been freed, except where the original
+/// loses some (SLQB, see there).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destroyed {
+    /// Pages that were not returned.
+    pub pages_lost: u64,
+    /// Complaints that the kernel would have printed.
+    pub warnings: u64,
+}
 
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
@@ -45,6 +57,12 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn kfree(&self, cpu: &M::Cpu, object: Object);
     /// Returns what can be returned of a cache's empty slabs (kernel: kmem_cache_shrink). Asks the other CPUs.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId);
+    /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
+    /// kernel: cache_trim_worker). Allocators without periodic work have nothing to do.
+    fn trim(&self, _cpu: &M::Cpu) {}
+    /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
+    /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;
 
     /// Number of caches, those for kmalloc included; ids count from 0 in order of creation.
     fn cache_count(&self) -> usize;
@@ -83,37 +101,23 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
     /// A complete configuration from a JSON object that may name the era and any tunables.
     fn from_json(given: &serde_json::Value) -> Result<Self, Error> {
         let era = given.get("era").and_then(|e| e.as_str()).unwrap_or(Self::DEFAULT_ERA);
-        let config =
+        let defaults =
             Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
-        let mut full = serde_json::to_value(&config).expect("a configuration is plain data");
-        let fields = full.as_object_mut().expect("a configuration is an object");
-        for (key, value) in given.as_object().into_iter().flatten() {
-            if key == "name" || key == "era" {
-                continue;
-            }
-            let Some(slot) = fields.get_mut(key) else {
-                let known: Vec<&str> = Self::PARAMETERS.iter().map(|p| p.name).collect();
-                return Err(Error::unknown(&format!("parameter of {}", Self::NAME), key, &known));
-            };
-            *slot = value.clone();
-            if let Err(e) = serde_json::from_value::<Self>(serde_json::Value::Object(fields.clone())) {
-                let meaning = Self::PARAMETERS.iter().find(|p| p.name == key).map_or("", |p| p.meaning);
-                return Err(Error::new(format!("allocator.{key}"), value, format!("{meaning} ({e})")));
-            }
-        }
-        let config: Self = serde_json::from_value(full).expect("checked field by field");
+        let config = merge_fields("allocator", Self::NAME, &defaults, given, Self::PARAMETERS)?;
         config.check()?;
         Ok(config)
     }
 }
 
-/// The registry: each allocator's type and configuration, by name. `$with!` is called with all of them.
+/// The registry: each allocator's type (its lifetime and machine left to inference) and configuration, by name. `$with!` is
+/// called with all of them.
 #[macro_export]
 macro_rules! allocators {
     ($with:ident) => {
         $with! {
-            "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
-            "slab" => $crate::alloc::slab::Slab, $crate::alloc::slab::Config;
+            "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slab" => $crate::alloc::slab::Slab<'_, _>, $crate::alloc::slab::Config;
+            "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
         }
     };
 }

@@ -48,8 +48,41 @@ pub trait Machine: Sync + Sized {
     /// Makes a lock whose word lies at `addr`. `name` is the class it is reported under (`list_lock`, `zone->lock`).
     fn lock(&self, name: &'static str, addr: Addr) -> Self::Lock;
 
+    /// What the machine counted: locks, idle time. When no CPU runs.
+    fn report(&mut self) -> Report;
+    /// Forgets those counts: the end of a warm-up.
+    fn reset_report(&self, cpu: &Self::Cpu);
+
     /// Runs `body` on every CPU and returns when all have returned.
     fn boot(&self, body: impl Fn(&Self::Cpu) + Sync);
+}
+
+/// What a machine counted during a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Acquisitions and waits per class of lock.
+    pub locks: Vec<LockReport>,
+    /// Idle time over all CPUs, in picoseconds.
+    pub idle_ps: u64,
+    /// Hash over all points of interaction: equal for equal runs. 0 where time is not ours.
+    pub trace: u64,
+    /// Time is virtual.
+    pub simulated: bool,
+    /// Workers outnumber the host's cores.
+    pub oversubscribed: bool,
+}
+
+/// Counts of one class of locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockReport {
+    /// Name of the class.
+    pub class: &'static str,
+    /// Times a lock of the class was taken.
+    pub acquired: u64,
+    /// Times the taker had to wait.
+    pub contended: u64,
+    /// Time spent waiting, in picoseconds over all CPUs.
+    pub wait_ps: u64,
 }
 
 /// How a line is accessed.
@@ -112,6 +145,8 @@ pub trait Cpu: Sized {
     /// Charges independent accesses made in one step: the longest in full, a quarter of the rest (machine-model.md
     /// §3.4). Marked where the kernel's code issues them back to back, by one rule for all allocators.
     fn grouped(&self, accesses: impl FnOnce(&Self));
+    /// Counts `lines` of user memory through the caches: what is evicted is not charged now but when it is missed.
+    fn footprint(&self, lines: u32);
     /// Copies `bytes` of payload to (`write`) or from memory at `addr`: really done on Native, charged on Sim per blob.
     fn copy(&self, arena: &Arena, addr: Addr, bytes: u64, write: bool);
 

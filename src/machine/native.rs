@@ -14,7 +14,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::percpu::Mailboxes;
-use super::{Access, Addr, Arena, Cpu, Event, Machine, RawLock, Wakeup};
+use super::{Access, Addr, Arena, Cpu, Event, Machine, RawLock, Report, Wakeup};
 use crate::error::Error;
 use crate::topology::Topology;
 use crate::units::{CpuId, Instr, LINE, NodeId, PAGE_SIZE, Picos, round_up};
@@ -97,6 +97,10 @@ impl Machine for Native {
     fn lock(&self, _name: &'static str, _addr: Addr) -> NativeLock {
         NativeLock { held: AtomicBool::new(false) }
     }
+    fn report(&mut self) -> Report {
+        Report { oversubscribed: self.oversubscribed(), ..Report::default() }
+    }
+    fn reset_report(&self, _: &NativeCpu) {}
     fn boot(&self, body: impl Fn(&NativeCpu) + Sync) {
         let shared = &self.shared;
         shared.active.store(self.topology.cpus(), Ordering::SeqCst);
@@ -212,15 +216,16 @@ impl Cpu for NativeCpu {
     fn grouped(&self, accesses: impl FnOnce(&Self)) {
         accesses(self);
     }
+    #[inline(always)]
+    fn footprint(&self, _: u32) {}
     fn copy(&self, arena: &Arena, addr: Addr, bytes: u64, write: bool) {
+        if write {
+            return arena.fill(addr, bytes, addr.0 as u8);
+        }
         let mut at = addr.0 & !7;
         let mut sum = 0u64;
         while at < addr.0 + bytes {
-            if write {
-                arena.poke(Addr(at), at);
-            } else {
-                sum = sum.wrapping_add(arena.peek(Addr(at)));
-            }
+            sum = sum.wrapping_add(arena.peek(Addr(at)));
             at += 8;
         }
         std::hint::black_box(sum);

@@ -21,6 +21,8 @@ use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word, cost};
 use crate::units::{MAX_ORDER, NodeId, Order, PAGE_SIZE, Picos};
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use buddy::Zone;
 use pcp::Pageset;
 
@@ -109,7 +111,6 @@ pub struct PageStats {
 struct CpuPages {
     sets: Vec<Pageset>,
     stats: PageStats,
-    lent: i64,
 }
 
 /// The page allocator: owns the arena and `mem_map`, lends pages.
@@ -126,8 +127,14 @@ pub struct Pages<'m, M: Machine> {
     marks: Vec<[u64; 3]>,
     fallback: Vec<Vec<NodeId>>,
     cpus: PerCpu<M, CpuPages>,
+    /// Pages each CPU has taken minus returned: written by the CPU, read by reports at any time.
+    lent: Vec<Lent>,
     model: PageModel,
 }
+
+/// One CPU's balance of pages, on a host line of its own.
+#[repr(align(128))]
+struct Lent(AtomicI64);
 
 impl<'m, M: Machine> Pages<'m, M> {
     /// Takes over all memory of `machine`; every page is free (page-allocator.md §19.2).
@@ -160,10 +167,24 @@ impl<'m, M: Machine> Pages<'m, M> {
                 .map(|n| Pageset::new(machine.reserve(64, t.node_of(cpu)), t.node_bytes(n) / PAGE_SIZE))
                 .collect(),
             stats: PageStats::default(),
-            lent: 0,
         });
+        let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();
         let fallback = t.node_ids().map(|n| t.fallback(n)).collect();
-        Ok(Pages { machine, arena, frames, map, zones, zone_of, published, zone_addr, marks, fallback, cpus, model })
+        Ok(Pages {
+            machine,
+            arena,
+            frames,
+            map,
+            zones,
+            zone_of,
+            published,
+            zone_addr,
+            marks,
+            fallback,
+            cpus,
+            lent,
+            model,
+        })
     }
 
     /// The machine whose memory this is.
@@ -259,9 +280,9 @@ impl<'m, M: Machine> Pages<'m, M> {
         };
         self.cpus.with(cpu, |c| {
             c.stats.allocated[o] += 1;
-            c.lent += order.pages() as i64;
             c.stats.fallback_node += u64::from(got != near);
         });
+        self.lend(cpu, order.pages() as i64);
         self.prepare(cpu, pfn, order, flags);
         Some(Page { pfn, order })
     }
@@ -279,8 +300,8 @@ impl<'m, M: Machine> Pages<'m, M> {
         self.clear_tails(cpu, pfn, order);
         self.cpus.with(cpu, |c| {
             c.stats.freed[usize::from(order.0)] += 1;
-            c.lent -= order.pages() as i64;
         });
+        self.lend(cpu, -(order.pages() as i64));
         let zone = usize::from(self.node_of(pfn).0);
         if order.0 == 0 && self.model == PageModel::HotCold {
             self.free_order0(cpu, zone, pfn);
@@ -461,9 +482,14 @@ impl<'m, M: Machine> Pages<'m, M> {
     pub fn reset_stats(&self, cpu: &M::Cpu) {
         self.cpus.with(cpu, |c| c.stats = PageStats::default());
     }
-    /// Pages lent out and not returned, over all CPUs.
-    pub fn lent(&mut self) -> u64 {
-        self.cpus.iter_mut().map(|(_, c)| c.lent).sum::<i64>() as u64
+    /// Changes this CPU's balance. A plain add in its own line: nobody else writes it.
+    fn lend(&self, cpu: &M::Cpu, pages: i64) {
+        let balance = &self.lent[usize::from(cpu.id().0)].0;
+        balance.store(balance.load(Ordering::Relaxed) + pages, Ordering::Relaxed);
+    }
+    /// Pages lent out and not returned. While CPUs run, a sample.
+    pub fn lent(&self) -> u64 {
+        self.lent.iter().map(|l| l.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
     }
     /// Free blocks of each order, one row per node (kernel: /proc/buddyinfo).
     pub fn buddyinfo(&mut self) -> Vec<[u64; MAX_ORDER]> {

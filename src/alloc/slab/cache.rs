@@ -24,6 +24,10 @@ pub(super) struct Cache<M: Machine> {
     pub(super) cpus: PerCpu<M, CpuSlot>,
     pub(super) nodes: Vec<Node<M>>,
     pub(super) active: Active,
+    /// Where the arrays lie.
+    pub(super) arrays: Vec<Addr>,
+    /// 1 once the cache has been destroyed.
+    pub(super) gone: Word,
 }
 
 /// What a CPU owns of a cache.
@@ -117,6 +121,8 @@ impl<M: Machine> Cache<M> {
             cpus: PerCpu::new(machine, |_| CpuSlot { array: Array::default(), counters: Counters::default() }),
             nodes: topology.node_ids().map(|n| Cache::node_record(machine, n, &geometry, &tunables)).collect(),
             active: Active { now: Word::new(statistics, 0), high: Word::new(statistics, 0) },
+            arrays: Vec::new(),
+            gone: Word::new(statistics, 0),
         };
         cache.place_arrays(machine, arrays);
         cache
@@ -147,6 +153,7 @@ impl<M: Machine> Cache<M> {
     pub(super) fn place_arrays(&mut self, machine: &M, arrays: &[Addr]) {
         let plan = plan(machine.topology(), &self.tunables);
         debug_assert_eq!(plan.len(), arrays.len());
+        self.arrays = arrays.to_vec();
         for (&(slot, ..), &addr) in plan.iter().zip(arrays) {
             match slot {
                 Slot::Cpu(cpu) => {

@@ -55,7 +55,7 @@ impl<M: Machine> Slab<'_, M> {
         if first.is_some() || atomic || this_node {
             return first;
         }
-        self.caches.iter().for_each(|c| self.shrink_cache(cpu, c));
+        self.caches.iter().filter(|c| c.gone.peek() == 0).for_each(|c| self.shrink_cache(cpu, c));
         self.pages.drain_local(cpu);
         self.pages.alloc_pages(cpu, order, Some(node), flags)
     }

@@ -28,7 +28,7 @@ pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Configuration, Counters, Placement, SlabAllocator, ZERO_SIZE};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, Wakeup, cost};
 use crate::page::Pages;
@@ -107,7 +107,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
 
     /// Refuses a name in use, as the kernel does.
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        if self.caches.iter().any(|c| c.spec.name == spec.name) {
+        if self.caches.iter().any(|c| c.spec.name == spec.name && c.gone.peek() == 0) {
             return Err(Error::new("cache.name", format!("{:?}", spec.name), "a name that no cache has"));
         }
         let (geometry, tunables) = self.shape(&spec)?;
@@ -147,6 +147,19 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
     }
+    /// A cache with objects in use stays, with one warning; of others the arrays are freed and the name with them.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
+        let cache = &self.caches[cache.0 as usize];
+        self.shrink_cache(cpu, cache);
+        let slabs: u64 = cache.nodes.iter().map(|n| n.slabs(cpu)).sum();
+        if slabs > 0 {
+            return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1 };
+        }
+        if cache.gone.cmpxchg(cpu, 0, 1).is_ok() && self.config.metadata == Metadata::Kmalloc {
+            cache.arrays.iter().for_each(|a| self.kfree(cpu, Object::at(*a)));
+        }
+        Destroyed::default()
+    }
 
     fn cache_count(&self) -> usize {
         self.caches.len()
@@ -171,7 +184,11 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     }
     /// Newest cache first, as the kernel lists them.
     fn slabinfo(&mut self) -> Option<String> {
-        let all: Vec<CacheInfo> = (0..self.caches.len()).rev().map(|i| self.report_info(i)).collect();
+        let all: Vec<CacheInfo> = {
+            let there = |i: &usize| self.caches[*i].gone.peek() == 0;
+            let known: Vec<usize> = (0..self.caches.len()).rev().filter(there).collect();
+            known.into_iter().map(|i| self.report_info(i)).collect()
+        };
         Some(super::slabinfo_text(&all))
     }
 }

@@ -49,6 +49,12 @@ impl<M: Machine> Node<M> {
         modify(cpu, self.addr);
         cpu.touch(self.addr.plus(LOCK_OFFSET), Access::Write);
     }
+    /// Slabs on all lists.
+    pub(super) fn slabs(&self, cpu: &M::Cpu) -> u64 {
+        let lists = self.lists.lock(cpu);
+        cpu.touch(self.addr, Access::Read);
+        lists.full.len() + lists.partial.len() + lists.free.len()
+    }
 }
 
 impl Lists {

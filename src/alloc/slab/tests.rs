@@ -10,7 +10,7 @@ use crate::page::PageModel;
 
 /// A machine of `cpus` CPUs on `nodes` nodes.
 pub(super) fn machine(cpus: u64, nodes: u64, mib: u64) -> Sim {
-    Sim::new(&Machinery::for_topology(cpus, nodes, mib).unwrap(), Schedule::default()).unwrap()
+    Sim::new(&Machinery::for_topology(cpus, nodes, mib << 20).unwrap(), Schedule::default()).unwrap()
 }
 
 pub(super) fn config() -> Config {
@@ -278,7 +278,6 @@ fn own_metadata_lives_in_the_general_caches() {
         let sizes = |slab: &mut Slab<Sim>| -> Vec<u64> {
             [128, 256, 512, 1024, 2048, 4096].map(|s| slab.report_info(general(s).unwrap()).live_objects).into()
         };
-        // 19 general caches and "test": 5 with arrays of 984 bytes, 3 of 456 (and "test"), …, each for 2 CPUs.
         let before = sizes(slab);
         let off_slab = slab.create_cache(CacheSpec::new("one", 512)).unwrap();
         let after = sizes(slab);
@@ -289,6 +288,27 @@ fn own_metadata_lives_in_the_general_caches() {
         release(slab, 0, off_slab, &objects);
         shrink(slab, off_slab);
         assert_eq!(sizes(slab), after);
+    });
+}
+
+#[test]
+fn a_destroyed_cache_gives_back_its_arrays_and_its_name_unless_objects_remain() {
+    with_cache(4, 2, 512, |slab, _| {
+        let held = |slab: &mut Slab<Sim>| -> Vec<u64> {
+            (0..GENERAL.len()).map(|i| slab.report_info(i).live_objects).collect()
+        };
+        let before = held(slab);
+        let cache = slab.create_cache(CacheSpec::new("short", 64)).unwrap();
+        let objects = allocate(slab, 0, cache, 100);
+        let destroy = |slab: &Slab<Sim>| on(slab.pages.machine(), 1, |c| slab.destroy(c, cache));
+        assert_eq!(destroy(slab), Destroyed { pages_lost: 2, warnings: 1 });
+        assert!(slab.create_cache(CacheSpec::new("short", 64)).is_err());
+        release(slab, 3, cache, &objects);
+        assert_eq!(destroy(slab), Destroyed::default());
+        assert_eq!(destroy(slab), Destroyed::default(), "once more changes nothing");
+        assert_eq!(held(slab), before);
+        assert!(!slab.slabinfo().unwrap().contains("short"));
+        slab.create_cache(CacheSpec::new("short", 64)).unwrap();
     });
 }
 
@@ -416,14 +436,14 @@ fn misses_cost_one_lock_per_batch() {
     let cache = slab.create_cache(CacheSpec::new("test", 128)).unwrap();
     let objects = allocate(&slab, 0, cache, 3000);
     release(&slab, 0, cache, &objects);
-    on(&machine, 0, Sim::reset_counts);
+    on(&machine, 0, |c| machine.reset_report(c));
     let objects = allocate(&slab, 0, cache, 450);
     release(&slab, 0, cache, &objects);
     let misses: u64 = see(&mut slab, cache, &["stat.freemiss"])[0];
     drop(slab);
     drop(pages);
     let mut machine = machine;
-    let report = machine.lock_report();
+    let report = machine.report().locks;
     let taken = report.iter().find(|r| r.class == "list_lock").unwrap().acquired;
     // 120 hits, then refills of up to 60; as many flushes at least: a few locks for 900 operations.
     assert!(taken >= 10 && taken < 60, "{taken} locks, {misses} flushes in all");
@@ -435,7 +455,7 @@ fn random_operations_on_racing_cpus_keep_every_invariant() {
         let cpus = 1 + seed % 4;
         let nodes = if cpus == 4 { 2 } else { 1 };
         let schedule = Schedule { seed, jitter_ps: 200_000, ..Schedule::default() };
-        let machine = Sim::new(&Machinery::for_topology(cpus, nodes, 32).unwrap(), schedule).unwrap();
+        let machine = Sim::new(&Machinery::for_topology(cpus, nodes, 32 << 20).unwrap(), schedule).unwrap();
         let mut pages = Pages::new(&machine, PageModel::default()).unwrap();
         {
             let metadata = if seed % 2 == 0 { Metadata::Kmalloc } else { Metadata::Free };

@@ -329,6 +329,11 @@ impl Coherence {
         Self::transfer(cost, self.distance(a, b))
     }
 
+    /// Counts `lines` of user memory as filled into the first- and second-level cache.
+    pub(super) fn footprint(&mut self, cpu: usize, lines: u32) {
+        self.fill(cpu, Level::Llc, lines);
+    }
+
     pub(super) fn group_begin(&mut self, cpu: usize) {
         self.cpus[cpu].group = Some((0, 0));
     }

@@ -133,6 +133,9 @@ impl Cpu for SimCpu {
             w.spend(self.index(), ps);
         });
     }
+    fn footprint(&self, lines: u32) {
+        self.with(|w| w.memory.footprint(self.index(), lines));
+    }
     fn copy(&self, _arena: &Arena, addr: Addr, bytes: u64, write: bool) {
         self.with(|w| {
             let ps = w.memory.copy(&w.cost, self.index(), addr, bytes, write);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::World;
 use super::fiber::SimCpu;
-use crate::machine::{Access, Addr, Cpu, RawLock};
+use crate::machine::{Access, Addr, Cpu, LockReport, RawLock};
 
 const NOBODY: u16 = u16::MAX;
 
@@ -33,19 +33,6 @@ struct Record {
     acquired: u64,
     contended: u64,
     waited: u64,
-}
-
-/// Counts of one class of locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockReport {
-    /// Name of the class.
-    pub class: &'static str,
-    /// Times a lock of the class was taken.
-    pub acquired: u64,
-    /// Times the taker had to wait.
-    pub contended: u64,
-    /// Time spent waiting, in picoseconds over all CPUs.
-    pub wait_ps: u64,
 }
 
 /// Every lock of a world.

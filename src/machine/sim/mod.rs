@@ -13,7 +13,7 @@ mod lock;
 
 pub use cost::CostModel;
 pub use fiber::SimCpu;
-pub use lock::{LockReport, SimLock};
+pub use lock::SimLock;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Error;
 use crate::machine::percpu::Mailboxes;
 use crate::machine::presets::Machinery;
-use crate::machine::{Addr, Machine};
+use crate::machine::{Addr, Machine, Report};
 use crate::topology::{Distance, Topology};
 use crate::units::{LINE, NodeId, PAGE_SIZE, round_up};
 
@@ -116,29 +116,6 @@ impl Sim {
         self.topology.node_ids().map(|n| self.topology.node_bytes(n)).sum()
     }
 
-    /// Hash over every point of interaction so far (time and CPU): equal traces are equal runs.
-    pub fn trace_hash(&mut self) -> u64 {
-        self.world.get_mut().trace
-    }
-
-    /// Acquisitions and waits per class of lock, in order of creation.
-    pub fn lock_report(&mut self) -> Vec<LockReport> {
-        self.world.get_mut().locks.report()
-    }
-
-    /// Virtual idle time per CPU, in picoseconds.
-    pub fn idle_time(&mut self) -> Vec<u64> {
-        self.world.get_mut().idle_time.clone()
-    }
-
-    /// Forgets the counts of locks and idle time: the end of a warm-up.
-    pub fn reset_counts(cpu: &SimCpu) {
-        cpu.with(|w| {
-            w.locks.reset();
-            w.idle_time.fill(0);
-        });
-    }
-
     /// Latest clock of all CPUs, in picoseconds.
     pub fn elapsed(&mut self) -> u64 {
         self.world.get_mut().clocks.iter().copied().max().unwrap_or(0)
@@ -163,6 +140,24 @@ impl Machine for Sim {
 
     fn lock(&self, name: &'static str, addr: Addr) -> SimLock {
         SimLock::new(self.world.at_rest(|w| w.locks.add(name, addr)))
+    }
+
+    fn report(&mut self) -> Report {
+        let w = self.world.get_mut();
+        Report {
+            locks: w.locks.report(),
+            idle_ps: w.idle_time.iter().sum(),
+            trace: w.trace,
+            simulated: true,
+            oversubscribed: false,
+        }
+    }
+
+    fn reset_report(&self, cpu: &SimCpu) {
+        cpu.with(|w| {
+            w.locks.reset();
+            w.idle_time.fill(0);
+        });
     }
 
     fn boot(&self, body: impl Fn(&SimCpu) + Sync) {

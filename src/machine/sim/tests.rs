@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::machine::presets::Placement;
-use crate::machine::{Access, Cpu, SpinLock, Wakeup};
+use crate::machine::{Access, Cpu, LockReport, SpinLock, Wakeup};
 use crate::units::{CpuId, Instr, Picos};
 
 fn opteron(schedule: Schedule) -> Sim {
@@ -25,7 +25,10 @@ fn contend(schedule: Schedule) -> (u64, u64, Vec<LockReport>) {
         }
     });
     let mut counter = counter;
-    (*counter.get_mut(), sim.trace_hash(), sim.lock_report())
+    {
+        let report = sim.report();
+        (*counter.get_mut(), report.trace, report.locks)
+    }
 }
 
 #[test]

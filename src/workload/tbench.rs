@@ -1,0 +1,270 @@
+//! tbench: clients and servers over TCP, one request and one response at a time (workloads.md §3).
+//!
+//! Objects it moves, with 2.6.24 rules: per data packet one `skbuff_fclone_cache` object and one 4-KiB linear buffer, from the
+//! sending task to itself (freed when the acknowledgement is processed, mostly by the owner: the prequeue), shared in
+//! between with the receiver; order-0 pages for payload beyond 3504 bytes; pure acknowledgements from the receiver to
+//! whoever processes them.
+
+use serde::{Deserialize, Serialize};
+
+use super::net::Rules;
+use super::{NativeWork, Op, Parameter, Plan, Random, SockId, Task, Workload};
+use crate::error::Error;
+use crate::spec::CacheSpec;
+
+/// The 215 distinct exchanges of the load file with their counts.
+const EXCHANGES: &str = include_str!("tbench_exchanges.csv");
+
+/// Most clients of one run.
+const MAX_CLIENTS: u64 = 4096;
+
+/// Configuration of tbench.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tbench {
+    /// Connections; each has a client and a server task.
+    pub clients: u64,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Seconds before.
+    pub warmup: f64,
+    /// Kernel release whose network rules hold.
+    pub era: String,
+    /// Factor on the protocol's CPU per message.
+    pub protocol_scale: f64,
+    /// Cache lines of its own that user code touches per exchange.
+    pub user_footprint_lines: u64,
+    /// What becomes of protocol work on Native.
+    pub native_work: NativeWork,
+}
+
+impl Default for Tbench {
+    fn default() -> Self {
+        Tbench {
+            clients: 8,
+            seconds: 0.1,
+            warmup: 0.3,
+            era: "2.6.24".into(),
+            protocol_scale: 1.0,
+            user_footprint_lines: 64,
+            native_work: NativeWork::Skip,
+        }
+    }
+}
+
+impl Workload for Tbench {
+    const NAME: &'static str = "tbench";
+    const MEANING: &'static str =
+        "file-server traffic over loopback TCP: one request and one response at a time per client";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter { name: "clients", unit: "connections", meaning: "connections; each has a client and a server task" },
+        Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
+        Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement" },
+        Parameter { name: "era", unit: "", meaning: "kernel release whose network rules hold: 2.6.24" },
+        Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
+        Parameter {
+            name: "user_footprint_lines",
+            unit: "cache lines",
+            meaning: "lines of its own that user code touches per exchange",
+        },
+        Parameter { name: "native_work", unit: "", meaning: "protocol work on native: skip (allocator only) or spin" },
+    ];
+
+    fn check(&self) -> Result<(), Error> {
+        if self.clients == 0 || self.clients > MAX_CLIENTS {
+            return Err(Error::new("workload.clients", self.clients, format!("1..{MAX_CLIENTS}")));
+        }
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(Error::new("workload.seconds", self.seconds, "more than 0, at most 3600"));
+        }
+        if !(self.warmup >= 0.0 && self.warmup <= 3600.0) {
+            return Err(Error::new("workload.warmup", self.warmup, "0..3600"));
+        }
+        if self.era != "2.6.24" {
+            return Err(Error::unknown("workload.era", &self.era, &["2.6.24"]));
+        }
+        if !(self.protocol_scale >= 0.0 && self.protocol_scale <= 1000.0) {
+            return Err(Error::new("workload.protocol_scale", self.protocol_scale, "0..1000"));
+        }
+        if self.user_footprint_lines > 1 << 20 {
+            return Err(Error::new("workload.user_footprint_lines", self.user_footprint_lines, "at most 1048576"));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let table = Table::new();
+        let mut tasks: Vec<Box<dyn Task>> = Vec::new();
+        let mut sock_owner = Vec::new();
+        for i in 0..self.clients as u32 {
+            // The exchange sequence of a connection is known to both ends: request and response lengths.
+            let stream = Random::new(seed, u64::from(i));
+            let lines = self.user_footprint_lines as u32;
+            let end = |side: u32| SockId(2 * i + side);
+            tasks.push(Box::new(Client {
+                table: table.clone(),
+                stream: stream.clone(),
+                sock: end(0),
+                now: [0; 3],
+                phase: 0,
+                lines,
+            }));
+            tasks.push(Box::new(Server { table: table.clone(), stream, sock: end(1), now: [0; 3], phase: 0 }));
+            sock_owner.extend([2 * i, 2 * i + 1]);
+        }
+        Plan {
+            caches: vec![
+                CacheSpec::new("skbuff_fclone_cache", 468).hwcache(),
+                CacheSpec::new("skbuff_head_cache", 232).hwcache(),
+            ],
+            socks: sock_owner.len() as u32,
+            tasks,
+            sock_owner,
+            net: Rules::v2_6_24(self.protocol_scale),
+            warmup_s: self.warmup,
+            seconds: self.seconds,
+            per_byte: true,
+            scale: 1e-6,
+            unit: "MB/s",
+            native_work: self.native_work,
+        }
+    }
+}
+
+/// Cumulative counts over the exchanges: [request, response, counted] bytes.
+#[derive(Clone)]
+struct Table {
+    rows: std::sync::Arc<[(u64, [u32; 3])]>,
+}
+
+impl Table {
+    fn new() -> Table {
+        let mut total = 0;
+        let rows = EXCHANGES.lines().skip(1).map(|line| {
+            let mut fields =
+                line.split(',').skip(1).map(|f| f.parse::<u64>().expect("a number in tbench_exchanges.csv"));
+            let mut next = || fields.next().expect("five columns");
+            let (request, response, counted) = (next() as u32, next() as u32, next() as u32);
+            total += next();
+            (total, [request, response, counted])
+        });
+        Table { rows: rows.collect() }
+    }
+    fn draw(&self, stream: &mut Random) -> [u32; 3] {
+        let total = self.rows.last().expect("rows").0;
+        let at = stream.below(total);
+        self.rows[self.rows.partition_point(|(sum, _)| *sum <= at)].1
+    }
+}
+
+/// Sends a request, receives the response in two calls (length word, rest).
+struct Client {
+    table: Table,
+    stream: Random,
+    sock: SockId,
+    now: [u32; 3],
+    phase: u8,
+    lines: u32,
+}
+
+impl Task for Client {
+    fn step(&mut self) -> Op {
+        self.phase = (self.phase + 1) % 5;
+        let [request, response, counted] = self.now;
+        match self.phase {
+            1 => {
+                self.now = self.table.draw(&mut self.stream);
+                Op::User { lines: self.lines }
+            }
+            2 => Op::TcpSend { sock: self.sock, bytes: request },
+            3 => Op::TcpRecv { sock: self.sock, bytes: 4, end: false },
+            4 => Op::TcpRecv { sock: self.sock, bytes: response - 4, end: true },
+            _ => Op::Done { bytes: u64::from(counted) },
+        }
+    }
+}
+
+/// Receives a request in two calls, sends the response.
+struct Server {
+    table: Table,
+    stream: Random,
+    sock: SockId,
+    now: [u32; 3],
+    phase: u8,
+}
+
+impl Task for Server {
+    fn step(&mut self) -> Op {
+        self.phase = self.phase % 3 + 1;
+        match self.phase {
+            1 => {
+                self.now = self.table.draw(&mut self.stream);
+                Op::TcpRecv { sock: self.sock, bytes: 4, end: false }
+            }
+            2 => Op::TcpRecv { sock: self.sock, bytes: self.now[0] - 4, end: true },
+            _ => Op::TcpSend { sock: self.sock, bytes: self.now[1] },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_totals_of_the_load_file() {
+        let table = Table::new();
+        assert_eq!(table.rows.len(), 215);
+        assert_eq!(table.rows.last().unwrap().0, 458_342);
+        let mut before = 0;
+        let mut counted = 0u64;
+        for (sum, [.., c]) in table.rows.iter() {
+            counted += (sum - before) * u64::from(*c);
+            before = *sum;
+        }
+        assert_eq!(counted, 2_488_062_937);
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_agree_on_the_exchanges() {
+        let plan = Tbench { clients: 1, ..Tbench::default() }.plan(7);
+        let mut tasks = plan.tasks;
+        let sent = |t: &mut Box<dyn Task>| {
+            std::iter::from_fn(|| Some(t.step()))
+                .filter_map(|op| match op {
+                    Op::TcpSend { bytes, .. } => Some(bytes),
+                    _ => None,
+                })
+                .take(50)
+                .collect::<Vec<_>>()
+        };
+        let received = |t: &mut Box<dyn Task>| {
+            let ops: Vec<Op> =
+                std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::TcpRecv { .. })).take(100).collect();
+            ops.chunks(2)
+                .map(|c| {
+                    c.iter()
+                        .map(|op| match op {
+                            Op::TcpRecv { bytes, .. } => *bytes,
+                            _ => 0,
+                        })
+                        .sum::<u32>()
+                })
+                .collect::<Vec<_>>()
+        };
+        let requests = sent(&mut tasks[0]);
+        assert_eq!(requests, received(&mut tasks[1]));
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        for (t, name) in [
+            (Tbench { clients: 0, ..Tbench::default() }, "workload.clients = 0"),
+            (Tbench { seconds: f64::NAN, ..Tbench::default() }, "workload.seconds"),
+            (Tbench { warmup: -1.0, ..Tbench::default() }, "workload.warmup = -1"),
+            (Tbench { era: "2.6.25".into(), ..Tbench::default() }, "workload.era"),
+        ] {
+            assert!(t.check().unwrap_err().to_string().contains(name));
+        }
+    }
+}
