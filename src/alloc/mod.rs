@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slab;
 pub mod slob;
 mod stats;
 
@@ -115,6 +116,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slab" => $crate::alloc::slab::Slab<'_, _>, $crate::alloc::slab::Config;
             "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
         }
     };

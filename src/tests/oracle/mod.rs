@@ -40,14 +40,14 @@ macro_rules! recordings {
 }
 
 // SLAB
-// use crate::alloc::slab::Slab;
-// recordings! {
-//     slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24" };
-//     slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24" };
-//     slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24" };
-//     slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
-//     slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
-// }
+use crate::alloc::slab::Slab;
+recordings! {
+    slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24" };
+    slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24" };
+    slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24" };
+    slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
+    slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
+}
 
 // SLUB
 // use crate::alloc::slub::Slub;
