@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod slub;
 mod stats;
 
 pub use crate::spec::Parameter;
@@ -97,6 +98,7 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
+            "slub" => $crate::alloc::slub::Slub, $crate::alloc::slub::Config;
         }
     };
 }

@@ -170,7 +170,21 @@ impl<'m, M: Machine> Pages<'m, M> {
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();
         let fallback = t.node_ids().map(|n| t.fallback(n)).collect();
-        Ok(Pages { machine, arena, frames, map, zones, zone_of, published, zone_addr, marks, fallback, cpus, lent, model })
+        Ok(Pages {
+            machine,
+            arena,
+            frames,
+            map,
+            zones,
+            zone_of,
+            published,
+            zone_addr,
+            marks,
+            fallback,
+            cpus,
+            lent,
+            model,
+        })
     }
 
     /// The machine whose memory this is.

@@ -54,14 +54,19 @@ impl Default for Tbench {
 
 impl Workload for Tbench {
     const NAME: &'static str = "tbench";
-    const MEANING: &'static str = "file-server traffic over loopback TCP: one request and one response at a time per client";
+    const MEANING: &'static str =
+        "file-server traffic over loopback TCP: one request and one response at a time per client";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter { name: "clients", unit: "connections", meaning: "connections; each has a client and a server task" },
         Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
         Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement" },
         Parameter { name: "era", unit: "", meaning: "kernel release whose network rules hold: 2.6.24" },
         Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
-        Parameter { name: "user_footprint_lines", unit: "cache lines", meaning: "lines of its own that user code touches per exchange" },
+        Parameter {
+            name: "user_footprint_lines",
+            unit: "cache lines",
+            meaning: "lines of its own that user code touches per exchange",
+        },
         Parameter { name: "native_work", unit: "", meaning: "protocol work on native: skip (allocator only) or spin" },
     ];
 
@@ -96,7 +101,14 @@ impl Workload for Tbench {
             let stream = Random::new(seed, u64::from(i));
             let lines = self.user_footprint_lines as u32;
             let end = |side: u32| SockId(2 * i + side);
-            tasks.push(Box::new(Client { table: table.clone(), stream: stream.clone(), sock: end(0), now: [0; 3], phase: 0, lines }));
+            tasks.push(Box::new(Client {
+                table: table.clone(),
+                stream: stream.clone(),
+                sock: end(0),
+                now: [0; 3],
+                phase: 0,
+                lines,
+            }));
             tasks.push(Box::new(Server { table: table.clone(), stream, sock: end(1), now: [0; 3], phase: 0 }));
             sock_owner.extend([2 * i, 2 * i + 1]);
         }
@@ -129,7 +141,8 @@ impl Table {
     fn new() -> Table {
         let mut total = 0;
         let rows = EXCHANGES.lines().skip(1).map(|line| {
-            let mut fields = line.split(',').skip(1).map(|f| f.parse::<u64>().expect("a number in tbench_exchanges.csv"));
+            let mut fields =
+                line.split(',').skip(1).map(|f| f.parse::<u64>().expect("a number in tbench_exchanges.csv"));
             let mut next = || fields.next().expect("five columns");
             let (request, response, counted) = (next() as u32, next() as u32, next() as u32);
             total += next();
@@ -217,14 +230,27 @@ mod tests {
         let plan = Tbench { clients: 1, ..Tbench::default() }.plan(7);
         let mut tasks = plan.tasks;
         let sent = |t: &mut Box<dyn Task>| {
-            std::iter::from_fn(|| Some(t.step())).filter_map(|op| match op {
-                Op::TcpSend { bytes, .. } => Some(bytes),
-                _ => None,
-            }).take(50).collect::<Vec<_>>()
+            std::iter::from_fn(|| Some(t.step()))
+                .filter_map(|op| match op {
+                    Op::TcpSend { bytes, .. } => Some(bytes),
+                    _ => None,
+                })
+                .take(50)
+                .collect::<Vec<_>>()
         };
         let received = |t: &mut Box<dyn Task>| {
-            let ops: Vec<Op> = std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::TcpRecv { .. })).take(100).collect();
-            ops.chunks(2).map(|c| c.iter().map(|op| match op { Op::TcpRecv { bytes, .. } => *bytes, _ => 0 }).sum::<u32>()).collect::<Vec<_>>()
+            let ops: Vec<Op> =
+                std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::TcpRecv { .. })).take(100).collect();
+            ops.chunks(2)
+                .map(|c| {
+                    c.iter()
+                        .map(|op| match op {
+                            Op::TcpRecv { bytes, .. } => *bytes,
+                            _ => 0,
+                        })
+                        .sum::<u32>()
+                })
+                .collect::<Vec<_>>()
         };
         let requests = sent(&mut tasks[0]);
         assert_eq!(requests, received(&mut tasks[1]));
