@@ -5,12 +5,13 @@
 
 mod info;
 pub mod null;
+pub mod slob;
 pub mod slub;
 mod stats;
 
 pub use crate::spec::Parameter;
 pub use info::{CacheInfo, Placement, slabinfo_text};
-pub use stats::{Counters, Stat};
+pub use stats::{Counters, Shares, Stat};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +24,16 @@ use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
 /// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
 /// end of the address space, because offset 16 is memory).
 pub const ZERO_SIZE: Addr = Addr(u64::MAX);
+
+/// What a destroyed cache left behind. `pages_lost` is 0 when all its objects had been freed, except where the original
+/// loses some (SLQB, see there).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destroyed {
+    /// Pages that were not returned.
+    pub pages_lost: u64,
+    /// Complaints that the kernel would have printed.
+    pub warnings: u64,
+}
 
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
@@ -46,6 +57,12 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn kfree(&self, cpu: &M::Cpu, object: Object);
     /// Returns what can be returned of a cache's empty slabs (kernel: kmem_cache_shrink). Asks the other CPUs.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId);
+    /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
+    /// kernel: cache_trim_worker). Allocators without periodic work have nothing to do.
+    fn trim(&self, _cpu: &M::Cpu) {}
+    /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
+    /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;
 
     /// Number of caches, those for kmalloc included; ids count from 0 in order of creation.
     fn cache_count(&self) -> usize;
@@ -55,6 +72,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn info(&mut self, cache: CacheId) -> CacheInfo;
     /// Event counts per CPU.
     fn counters(&mut self, cache: CacheId) -> Vec<Counters>;
+    /// Event counts of kmallocs that no cache served, per CPU (SLUB: blocks of the page allocator). None where caches count
+    /// everything.
+    fn uncached_counters(&mut self) -> Vec<Counters> {
+        Vec::new()
+    }
     /// Sets this CPU's event counts of every cache to zero: the end of a warm-up.
     fn reset_counters(&self, cpu: &M::Cpu);
     /// Every list and queue of a cache, with the keys of the recordings in tests/oracle. When no CPU runs.
@@ -92,13 +114,15 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
     }
 }
 
-/// The registry: each allocator's type and configuration, by name. `$with!` is called with all of them.
+/// The registry: each allocator's type (its lifetime and machine left to inference) and configuration, by name. `$with!` is
+/// called with all of them.
 #[macro_export]
 macro_rules! allocators {
     ($with:ident) => {
         $with! {
-            "null" => $crate::alloc::null::Null, $crate::alloc::null::Config;
-            "slub" => $crate::alloc::slub::Slub, $crate::alloc::slub::Config;
+            "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
+            "slub" => $crate::alloc::slub::Slub<'_, _>, $crate::alloc::slub::Config;
         }
     };
 }

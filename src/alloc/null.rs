@@ -1,12 +1,14 @@
 //! `null`: hands out objects in O(1) from per-CPU stacks and never returns a page. The harness baseline: what a run
 //! costs without an allocator. Every free goes to the freeing CPU's own stack, whatever its node.
 
+use std::sync::Mutex;
+
 use serde::{Deserialize, Serialize};
 
-use super::{CacheInfo, Configuration, Counters, Parameter, Placement, SlabAllocator, Stat, ZERO_SIZE};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Parameter, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
-use crate::machine::{Addr, Machine, PerCpu};
-use crate::page::{PageFlags, Pages};
+use crate::machine::{Addr, Cpu, Machine, PerCpu};
+use crate::page::{Page, PageFlags, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{Order, round_up};
 
@@ -122,6 +124,37 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
         self.free(cpu, CacheId(cache as u32), object);
     }
     fn shrink(&self, _: &M::Cpu, _: CacheId) {}
+    fn destroy(&self, cpu: &M::Cpu, id: CacheId) -> Destroyed {
+        let cache = &self.caches[id.0 as usize];
+        let all = Mutex::new((Vec::new(), 0));
+        for target in self.pages.machine().topology().cpu_ids() {
+            cpu.call_on(target, &|c| {
+                let (free, pages) =
+                    cache.stacks.with(c, |s| (std::mem::take(&mut s.free), std::mem::take(&mut s.pages)));
+                let mut all = all.lock().expect("no holder panics");
+                all.0.extend(free);
+                all.1 += pages;
+            });
+        }
+        let (mut free, blocks) = all.into_inner().expect("no holder panics");
+        free.sort_unstable();
+        let per = (cache.order.bytes() / cache.slot) as usize;
+        let (mut left, mut stranded) = (blocks, Vec::new());
+        for block in free.chunk_by(|a, b| self.pages.peek_head(*a) == self.pages.peek_head(*b)) {
+            if block.len() == per {
+                let pfn = self.pages.peek_head(block[0]).expect("an object of the arena");
+                self.pages.free_pages(cpu, Page::of(pfn, cache.order));
+                left -= 1;
+            } else {
+                stranded.extend_from_slice(block);
+            }
+        }
+        cache.stacks.with(cpu, |s| {
+            s.pages += left;
+            s.free.append(&mut stranded);
+        });
+        Destroyed { pages_lost: left * cache.order.pages(), warnings: 0 }
+    }
 
     fn cache_count(&self) -> usize {
         self.caches.len()

@@ -1,11 +1,23 @@
 //! FLOOR 5. Where machine and workload meet: the executor, the dispatch from names to types, sweeps, results.
 
+mod catalog;
+mod config;
+mod dispatch;
+mod exec;
+mod net;
+mod report;
 mod result;
+mod sched;
+pub mod script;
+mod sweep;
 
 pub use crate::machine::sim::Cancel;
+pub use catalog::catalog;
+pub use config::{Config, MachineConfig};
 pub use result::{Column, Frame, Outcome};
+pub use sweep::run_many;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::Error;
 
@@ -13,7 +25,7 @@ use crate::error::Error;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why a run did not end with a result.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Failure {
     /// The configuration is refused.
     Config(Error),
@@ -23,39 +35,19 @@ pub enum Failure {
     Corruption(String),
 }
 
-/// A complete configuration from what the user gave, with every default filled in.
-/// `{"machine": {"name", "cpus", …}, "allocator": {"name", "era", …}, "workload": {"name", …}, "seed": 1}`
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Config(e)
+    }
+}
+
+/// A complete configuration from what the user gave, with every default filled in:
+/// `{"machine": {"name", "cpus", …}, "allocator": {"name", "era", …}, "workload": {"name", …}, "seed": 1}`.
 pub fn expand(given: &Value) -> Result<Value, Error> {
-    Ok(given.clone())
+    Config::from_json(given).map(|c| c.to_json())
 }
 
 /// Runs one configuration (as given or expanded).
 pub fn run(config: &Value, cancel: &Cancel) -> Result<Outcome, Failure> {
-    let _ = (config, cancel);
-    Err(Failure::Config(Error::new("workload", "nothing", "no workload is built yet")))
-}
-
-/// Runs many configurations: simulated ones on `threads` host threads (all cores when `None`), native ones one at a
-/// time. `done` hears of each as it ends, with its index. The order of the results is that of the configurations.
-pub fn run_many(
-    configs: &[Value],
-    threads: Option<usize>,
-    cancel: &Cancel,
-    done: &(dyn Fn(usize, &Result<Outcome, Failure>) + Sync),
-) -> Vec<Result<Outcome, Failure>> {
-    let _ = threads;
-    configs
-        .iter()
-        .enumerate()
-        .map(|(i, c)| {
-            let outcome = run(c, cancel);
-            done(i, &outcome);
-            outcome
-        })
-        .collect()
-}
-
-/// What exists: allocators with eras and parameters, workloads, machines, statistics; defaults, units, meanings.
-pub fn catalog() -> Value {
-    json!({ "version": VERSION, "allocators": [], "workloads": [], "machines": [], "statistics": [] })
+    dispatch::run(&Config::from_json(config)?, cancel)
 }

@@ -8,6 +8,7 @@
 
 pub mod net;
 mod random;
+pub mod script;
 pub mod tbench;
 
 pub use random::Random;

@@ -23,7 +23,7 @@ mod word;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{CacheInfo, Counters, Placement, SlabAllocator};
+use super::{CacheInfo, Counters, Destroyed, Placement, SlabAllocator};
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine, PerCpu};
 use crate::page::Pages;
@@ -145,11 +145,6 @@ impl<'p, M: Machine> Slub<'p, M> {
     pub fn aliases(&self, cache: CacheId) -> &[String] {
         &self.cache(cache).aliases
     }
-
-    /// Counts of kmallocs that bypassed all caches, per CPU. They belong to no cache, so `counters` cannot show them.
-    pub fn large_counters(&mut self) -> Vec<Counters> {
-        self.large.iter_mut().map(|(_, c)| c.clone()).collect()
-    }
 }
 
 impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
@@ -207,6 +202,10 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
         self.shrink_cache(cpu, self.cache(cache));
     }
 
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
+        self.destroy_cache(cpu, self.cache(cache))
+    }
+
     fn cache_count(&self) -> usize {
         self.caches.len()
     }
@@ -218,6 +217,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn counters(&mut self, cache: CacheId) -> Vec<Counters> {
         self.caches[cache.0 as usize].cpus.iter_mut().map(|(_, c)| c.counters.clone()).collect()
+    }
+    fn uncached_counters(&mut self) -> Vec<Counters> {
+        self.large.iter_mut().map(|(_, c)| c.clone()).collect()
     }
     fn reset_counters(&self, cpu: &M::Cpu) {
         self.caches.iter().for_each(|cache| cache.cpus.with(cpu, CpuSlab::reset_counters));

@@ -1,15 +1,16 @@
 //! Slow paths: take over a list, change the cpu slab, free into a slab that is not ours (kernel: __slab_alloc,
 //! __slab_free, deactivate_slab). Interrupts are off throughout, except while pages are asked for.
 
+use std::sync::atomic::Ordering;
+
 use super::node::End;
 use super::word::{self, Slab};
 use super::{Cache, FirstFree, Slub};
-use crate::alloc::Stat;
+use crate::alloc::{Destroyed, Stat};
 use crate::machine::{Access, Addr, Cpu, Event, Machine, cost};
 use crate::page::{Page, PageFlags};
 use crate::spec::Request;
-use crate::topology::Topology;
-use crate::units::Picos;
+use crate::units::{Order, Picos};
 
 /// Time an RCU grace period takes (machine-model.md §2.1: at least 10 ms).
 const RCU_GRACE: Picos = Picos(10_000_000_000);
@@ -156,8 +157,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Gives every CPU's slab up, each on its own CPU (kernel: flush_all, which asks all at once; here one after the other,
     /// ascending, so that runs repeat).
     fn flush_all(&self, cpu: &M::Cpu, cache: &Cache<M>) {
-        let topology: &Topology = self.pages.machine().topology();
-        for target in topology.cpu_ids() {
+        for target in self.pages.machine().topology().cpu_ids() {
             cpu.call_on(target, &|cpu| self.flush(cpu, cache));
         }
     }
@@ -194,7 +194,7 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Asks for pages; a caller that may sleep shrinks every cache once before it gives up (page-allocator.md §19.6).
-    pub(super) fn alloc_block(&self, cpu: &M::Cpu, order: crate::units::Order, want: Request) -> Option<Page> {
+    pub(super) fn alloc_block(&self, cpu: &M::Cpu, order: Order, want: Request) -> Option<Page> {
         let flags =
             PageFlags { atomic: want.atomic, this_node: want.this_node, compound: order.0 > 0, ..PageFlags::default() };
         let page = self.pages.alloc_pages(cpu, order, want.node, flags);
@@ -237,11 +237,10 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Gives a cache up: the last user flushes it and returns its empty slabs, those that wait for a grace period too
     /// (kernel: kmem_cache_destroy). What still holds objects is lost, with a warning.
-    pub(super) fn destroy_cache(&self, cpu: &M::Cpu, cache: &Cache<M>) -> (u64, u64) {
-        use std::sync::atomic::Ordering;
+    pub(super) fn destroy_cache(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Destroyed {
         assert!(!cache.is_destroyed(), "slub: cache {} destroyed twice", cache.spec.name);
         if cache.users.fetch_sub(1, Ordering::Relaxed) > 1 {
-            return (0, 0);
+            return Destroyed::default();
         }
         self.flush_all(cpu, cache);
         for node in &cache.nodes {
@@ -258,7 +257,7 @@ impl<M: Machine> Slub<'_, M> {
             });
         }
         let slabs: u64 = cache.nodes.iter().map(|n| n.nr_slabs.load(cpu)).sum();
-        (slabs * cache.layout.order.pages(), u64::from(slabs > 0))
+        Destroyed { pages_lost: slabs * cache.layout.order.pages(), warnings: u64::from(slabs > 0) }
     }
 }
 

@@ -127,6 +127,22 @@ impl Machinery {
         Ok(machinery)
     }
 
+    /// A machine of `cpus` CPUs in blocks on `nodes` nodes (a socket each) with `node_bytes` of memory per node; all
+    /// other figures are those of `opteron-2x4-2007`.
+    pub fn for_topology(cpus: u64, nodes: u64, node_bytes: u64) -> Result<Machinery, Error> {
+        if nodes == 0 || cpus == 0 || cpus % nodes != 0 {
+            return Err(Error::new("machine.cpus", cpus, format!("the same number of CPUs on each of {nodes} nodes")));
+        }
+        let shape = [
+            ("sockets", nodes as f64),
+            ("cores_per_socket", (cpus / nodes) as f64),
+            ("numa_nodes", nodes as f64),
+            ("arena_per_node", node_bytes as f64 / (1 << 20) as f64),
+        ];
+        let overrides = shape.map(|(key, value)| (key.to_string(), Scalar::Number(value))).into();
+        Machinery::preset("opteron-2x4-2007", &overrides, None, Placement::Packed)
+    }
+
     fn check_shape(&self) -> Result<(), Error> {
         let count = |key: &str, low: u64, high: u64| {
             let v = self.number(key)?;
@@ -268,6 +284,17 @@ mod tests {
         assert_eq!(nodes(3, Placement::Spread), [0, 0, 1]);
         assert_eq!(nodes(4, Placement::Packed), [0, 0, 0, 0]);
         assert_eq!(nodes(8, Placement::Spread), [0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_machine_of_any_shape_has_its_cpus_in_blocks() {
+        let nodes = |cpus, nodes| {
+            let t = Machinery::for_topology(cpus, nodes, 64 << 20).unwrap().topology();
+            assert_eq!((t.nodes() as u64, t.node_bytes(NodeId(0))), (nodes, 64 << 20));
+            t.cpu_ids().map(|c| t.node_of(c).0).collect::<Vec<_>>()
+        };
+        assert_eq!([nodes(1, 1), nodes(3, 1), nodes(4, 2)], [vec![0], vec![0; 3], vec![0, 0, 1, 1]]);
+        assert!(Machinery::for_topology(3, 2, 64 << 20).unwrap_err().to_string().contains("machine.cpus = 3"));
     }
 
     #[test]

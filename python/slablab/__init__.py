@@ -1,0 +1,46 @@
+"""slablab: the Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines.
+
+>>> import slablab as sl
+>>> one = sl.run(machine=sl.Sim("opteron-2x4-2007", cpus=8), allocator=sl.Slub("2.6.24"), workload=sl.Tbench(clients=8))
+>>> one.throughput, one.unit
+
+Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame or a figure is asked for.
+"""
+
+from slablab import plot
+from slablab._core import ConfigError, SlabCorruption
+from slablab._core import version as _version
+from slablab.config import Allocator, Native, Null, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
+from slablab.experiment import Experiment, OversubscribedWarning, run
+from slablab.reproduce import Reproduction, reproduce
+from slablab.result import Result, Sweep
+from slablab.sweep import SweepInterrupted, sweep
+
+__version__ = _version()
+
+__all__ = [
+    "Allocator",
+    "ConfigError",
+    "Experiment",
+    "Native",
+    "Null",
+    "OversubscribedWarning",
+    "Reproduction",
+    "Result",
+    "Sim",
+    "Slab",
+    "SlabCorruption",
+    "Slob",
+    "Slqb",
+    "Slub",
+    "Sweep",
+    "SweepInterrupted",
+    "Tbench",
+    "Workload",
+    "__version__",
+    "catalog",
+    "plot",
+    "reproduce",
+    "run",
+    "sweep",
+]

@@ -1,0 +1,405 @@
+"""The parts of an experiment: machine, allocator, workload.
+
+Configs are frozen: comparable, hashable, and printed as the code that makes them. A field left at None takes the value
+that the core gives it (the era's, the preset's); `expand` of an experiment shows every one. Strings are accepted
+wherever a config object is: "slub@2.6.24", "opteron-2x4-2007", "native", "tbench".
+
+A parameter of the core is added here with the same name, default and meaning; the parity test compares them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+
+from slablab import _core
+from slablab._core import ConfigError
+
+Value: TypeAlias = bool | int | float | str | None
+"""What a parameter may be."""
+
+PARTS = ("machine", "allocator", "workload")
+
+
+def refused(parameter: str, value: object, expected: str) -> ConfigError:
+    """Makes the ConfigError of a refused value, worded as the core words it."""
+    error = ConfigError(f"{parameter} = {value}: {expected}")
+    error.parameter, error.value, error.expected = parameter, str(value), expected
+    return error
+
+
+def unknown(parameter: str, value: str, known: Iterable[str]) -> ConfigError:
+    """Makes the ConfigError of an unknown name, offering the nearest known one."""
+    names = list(known)
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"? ' if near else ""
+    return refused(parameter, f'"{value}"', f"{hint}known: {', '.join(names) or 'none'}")
+
+
+@cache
+def catalog() -> dict[str, Any]:
+    """What exists: allocators with eras and parameters, workloads, machines, statistics."""
+    entries: dict[str, Any] = json.loads(_core.catalog())
+    return entries
+
+
+def entry(part: str, name: str) -> dict[str, Any]:
+    """The catalog's entry of a machine, allocator or workload."""
+    entries: list[dict[str, Any]] = catalog()[f"{part}s"]
+    for candidate in entries:
+        if candidate["name"] == name:
+            return candidate
+    raise unknown(part, name, [e["name"] for e in entries])
+
+
+def parameters(part: str, name: str) -> list[str]:
+    """Names of the parameters that a machine, allocator or workload has."""
+    found = entry(part, name)
+    return ["cpus", "placement", *found["values"]] if part == "machine" else [p["name"] for p in found["parameters"]]
+
+
+class Part:
+    """A machine, an allocator or a workload."""
+
+    part: ClassVar[str]
+    """Which of the three it is."""
+
+    def document(self) -> dict[str, Value]:
+        """The JSON form of it: its name, and what was given."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class Typed(Part):
+    """A part whose parameters are dataclass fields."""
+
+    kind: ClassVar[str]
+    """The name the core knows it by."""
+
+    def document(self) -> dict[str, Value]:
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {"name": self.kind} | {name: plain(value) for name, value in given.items() if value is not None}
+
+    def __repr__(self) -> str:
+        words = []
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            default = f.default if f.default is not MISSING else None
+            if not f.kw_only:
+                words.append(repr(value))
+            elif value != default:
+                words.append(f"{f.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+T = TypeVar("T", bound=Typed)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def config(cls: type[T]) -> type[T]:
+    """Makes a frozen keyword-only dataclass whose constructor refuses an unknown parameter as ConfigError."""
+    made = dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    construct: Callable[..., None] = made.__init__
+    names = [f.name for f in fields(made)]  # type: ignore[arg-type]
+
+    def __init__(self: T, *args: object, **given: object) -> None:  # noqa: N807
+        for name in given:
+            if name not in names:
+                raise unknown(f"{made.part}.{name}", name, names)
+        construct(self, *args, **given)
+
+    __init__.__wrapped__ = construct  # type: ignore[attr-defined]
+    made.__init__ = __init__  # type: ignore[method-assign, assignment]
+    return made
+
+
+def plain(value: object) -> Value:
+    """A parameter's value as JSON knows it: NumPy scalars become Python's own."""
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    item = getattr(value, "item", None)
+    if callable(item):
+        return plain(item())
+    raise refused("value", repr(value), "a number, a word, true or false")
+
+
+class Named(Part):
+    """A part given by name and keyword parameters, whatever the core knows under that name."""
+
+    name: str
+    given: tuple[tuple[str, Value], ...]
+
+    def _set(self, name: str, given: Mapping[str, object]) -> None:
+        known = parameters(self.part, name)
+        for key in given:
+            if key not in known and key != "era":
+                raise unknown(f"{self.part}.{key}", key, known)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "given", tuple((k, plain(v)) for k, v in sorted(given.items()) if v is not None))
+
+    def document(self) -> dict[str, Value]:
+        return {"name": self.name, **dict(self.given)}
+
+    def __repr__(self) -> str:
+        words = [repr(self.name), *(f"{k}={v!r}" for k, v in self.given)]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+# Allocators
+
+
+class AllocatorConfig(Typed):
+    """An allocator in one of its eras; None in a field means "as the era has it"."""
+
+    part = "allocator"
+    era: str
+
+    def __post_init__(self) -> None:
+        check_era(self.kind, self.era)
+
+
+def check_era(name: str, era: str) -> None:
+    """Refuses an era that the allocator never had."""
+    eras = [str(e["era"]) for e in entry("allocator", name)["eras"]]
+    if era not in eras:
+        raise unknown(f"era of {name}", str(era), eras)
+
+
+@config
+class Slab(AllocatorConfig):
+    """SLAB: arrays of free objects per CPU, per node and for other nodes, over full, partial and free slabs."""
+
+    kind = "slab"
+    era: str = field(default="2.6.24", kw_only=False)
+    order: int | None = None
+    """order at which the search for a slab's order stops, 0..10"""
+    limit: int | None = None
+    """capacity of each CPU's array in every cache"""
+    batchcount: int | None = None
+    """objects that a refill or a flush moves, at most limit"""
+    sharedfactor: int | None = None
+    """capacity of a node's shared array, 0 for none"""
+    metadata: Literal["kmalloc", "free"] | None = None
+    """where arrays and off-slab headers come from: kmalloc (own caches, as in the kernel) or free"""
+
+
+@config
+class Slub(AllocatorConfig):
+    """SLUB: one slab per CPU with its own free list, partial slabs per node, no queues."""
+
+    kind = "slub"
+    era: str = field(default="2.6.24", kw_only=False)
+    order: int | None = None
+    """order of every slab: min_order = max_order = order, 0..10, or null"""
+    min_order: int | None = None
+    """smallest slab order tried, 0..10"""
+    max_order: int | None = None
+    """largest slab order tried while the object fits, 0..10"""
+    min_objects: int | None = None
+    """objects a slab should hold, 1..65536"""
+    min_partial: int | None = None
+    """an empty cpu slab is kept while its node has fewer partial slabs than this"""
+    first_free: Literal["head", "tail"] | None = None
+    """where on the node list a full slab goes at its first free: "head" or "tail""""
+    defrag_ratio: int | None = None
+    """how often an allocation looks at other nodes' partial slabs, 0 (never) .. 1024 (always)"""
+    kmalloc_max: int | None = None
+    """largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs: true or false"""
+
+
+@config
+class Slob(AllocatorConfig):
+    """SLOB: one heap of partly free pages under one lock, first fit; objects of all caches share its pages."""
+
+    kind = "slob"
+    era: str = field(default="2.6.24", kw_only=False)
+    lists: Literal["one", "three"] | None = None
+    """lists of partly free pages: one, or three by block size"""
+    head_merge: bool | None = None
+    """join a block freed below the first free block of its page with that block"""
+    relist: Literal["always_small", "by_size"] | None = None
+    """with three lists, where a full page goes on its first free: always_small or by_size"""
+    rotation: Literal["old", "new"] | None = None
+    """next fit after a page became full: old goes on at its successor, new where the search began"""
+    natural_align: bool | None = None
+    """align kmalloc objects of a power-of-two size to their size"""
+    create: Literal["own", "common"] | None = None
+    """cache geometry: own (size as given, whole cache lines) or common (whole units, halved lines)"""
+    page_return: Literal["locked", "unlocked"] | None = None
+    """return empty pages with slob_lock held (locked) or after it (unlocked)"""
+    descriptor: int | None = None
+    """block of the heap that each cache's descriptor takes; 0 for none"""
+
+
+@config
+class Slqb(AllocatorConfig):
+    """SLQB: a queue of free objects per CPU and lists of remotely freed ones, flushed in batches, over pages per CPU."""
+
+    kind = "slqb"
+    era: str = field(default="2.6.29", kw_only=False)
+    order: int | None = None
+    """smallest slab order tried, 0..10 (slqb_min_order; unset: 0)"""
+    min_objects: int | None = None
+    """fewest objects per slab accepted, 1 or more (slqb_min_objects)"""
+    hiwater: int | None = None
+    """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
+    freebatch: int | None = None
+    """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
+
+
+@config
+class Null(AllocatorConfig):
+    """Hands out objects in O(1) and never returns a page: what a run costs without an allocator."""
+
+    kind = "null"
+    era: str = field(default="1", kw_only=False)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Allocator(Named):
+    """Any allocator of the catalog by name: `Allocator("slub@2.6.24", order=3)`."""
+
+    part = "allocator"
+    name: str
+    given: tuple[tuple[str, Value], ...]
+
+    def __init__(self, name: str, era: str | None = None, **parameters: Value) -> None:
+        name, _, era_of_name = name.partition("@")
+        era = era or era_of_name or entry("allocator", name)["default_era"]
+        check_era(name, era)
+        self._set(name, {"era": era, **parameters})
+
+    def __repr__(self) -> str:
+        given = dict(self.given)
+        words = [repr(f"{self.name}@{given.pop('era')}"), *(f"{k}={v!r}" for k, v in given.items())]
+        return f"Allocator({', '.join(words)})"
+
+
+# Machines
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Sim(Named):
+    """A simulated machine: a preset, `cpus` of its CPUs, and any of its figures replaced.
+
+    `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a machine
+    to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
+    """
+
+    part = "machine"
+    name: str
+    given: tuple[tuple[str, Value], ...]
+
+    def __init__(
+        self,
+        name: str = "opteron-2x4-2007",
+        *,
+        cpus: int | None = None,
+        placement: Literal["spread", "packed"] | None = None,
+        **figures: float | str | None,
+    ) -> None:
+        if name == "native":
+            raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
+        self._set(name, {"cpus": cpus, "placement": placement, **figures})
+
+
+@config
+class Native(Typed):
+    """The host itself: one pinned worker per CPU, real memory, wall-clock time."""
+
+    part = "machine"
+    kind = "native"
+    cpus: int | None = None
+    """CPUs used; all of the machine when none is given"""
+    nodes: int = 1
+    """logical NUMA nodes"""
+    memory_mib: int = 1024
+    """memory of each node"""
+
+
+# Workloads
+
+
+@config
+class Tbench(Typed):
+    """File-server traffic over loopback TCP: one request and one response at a time per client."""
+
+    part = "workload"
+    kind = "tbench"
+    clients: int = 8
+    """connections; each has a client and a server task"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.3
+    """seconds before the measurement"""
+    era: str = "2.6.24"
+    """kernel release whose network rules hold: 2.6.24"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    user_footprint_lines: int = 64
+    """lines of its own that user code touches per exchange"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Workload(Named):
+    """Any workload of the catalog by name: `Workload("tbench", clients=4)`."""
+
+    part = "workload"
+    name: str
+    given: tuple[tuple[str, Value], ...]
+
+    def __init__(self, name: str, **parameters: Value) -> None:
+        self._set(name, parameters)
+
+
+MachineLike: TypeAlias = Sim | Native | str
+AllocatorLike: TypeAlias = AllocatorConfig | Allocator | str
+WorkloadLike: TypeAlias = Tbench | Workload | str
+
+TYPED: dict[str, dict[str, type[Typed]]] = {
+    "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
+    "machine": {"native": Native},
+    "workload": {"tbench": Tbench},
+}
+
+
+def machine(given: MachineLike) -> Sim | Native:
+    """The machine that a string or an object means."""
+    if isinstance(given, Sim | Native):
+        return given
+    return Native() if text("machine", given) == "native" else Sim(given)
+
+
+def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
+    """The allocator that a string ("slub", "slub@2.6.24") or an object means."""
+    if isinstance(given, AllocatorConfig | Allocator):
+        return given
+    generic = Allocator(text("allocator", given))
+    typed = TYPED["allocator"].get(generic.name)
+    made: Any = typed(dict(generic.given)["era"]) if typed else generic  # type: ignore[call-arg]
+    return made  # type: ignore[no-any-return]
+
+
+def workload(given: WorkloadLike) -> Tbench | Workload:
+    """The workload that a string or an object means."""
+    if isinstance(given, Tbench | Workload):
+        return given
+    name = text("workload", given)
+    return Tbench() if name == Tbench.kind else Workload(name)
+
+
+def text(part: str, given: object) -> str:
+    """Refuses what is neither a config object nor a string."""
+    if not isinstance(given, str):
+        raise refused(part, repr(given), f"a name (str) or a config object of slablab for a {part}")
+    return given

@@ -1,0 +1,87 @@
+"""One experiment: a machine, an allocator, a workload and a seed."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slablab import _core, config
+from slablab.config import Allocator, AllocatorConfig, Native, Sim, Tbench, Value, Workload
+from slablab.result import Result
+
+
+class OversubscribedWarning(UserWarning):
+    """A native run had more CPUs than the host, so its waits are the host scheduler's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The parts of a run, bundled: `Experiment(allocator="slub@2.6.24", workload=Tbench(clients=8)).run()`."""
+
+    machine: Sim | Native = field(default_factory=Sim)
+    allocator: AllocatorConfig | Allocator
+    workload: Tbench | Workload
+    seed: int = 1
+
+    def __init__(
+        self,
+        *,
+        machine: config.MachineLike = "opteron-2x4-2007",
+        allocator: config.AllocatorLike,
+        workload: config.WorkloadLike,
+        seed: int = 1,
+    ) -> None:
+        object.__setattr__(self, "machine", config.machine(machine))
+        object.__setattr__(self, "allocator", config.allocator(allocator))
+        object.__setattr__(self, "workload", config.workload(workload))
+        object.__setattr__(self, "seed", checked_seed(seed))
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form of it, with what was given."""
+        parts: dict[str, Any] = {p: getattr(self, p).document() for p in config.PARTS}
+        return {**parts, "seed": self.seed}
+
+    def expand(self) -> dict[str, Any]:
+        """The complete configuration: every default filled in, every value checked."""
+        full: dict[str, Any] = json.loads(_core.expand(json.dumps(self.document())))
+        return full
+
+    def run(self) -> Result:
+        """Runs it."""
+        result = Result(_core.run(json.dumps(self.document())))
+        warn_oversubscribed([result])
+        return result
+
+
+def run(
+    *,
+    machine: config.MachineLike = "opteron-2x4-2007",
+    allocator: config.AllocatorLike,
+    workload: config.WorkloadLike,
+    seed: int = 1,
+) -> Result:
+    """Runs one experiment."""
+    return Experiment(machine=machine, allocator=allocator, workload=workload, seed=seed).run()
+
+
+def checked_seed(seed: object) -> int:
+    """Refuses what cannot seed a run."""
+    value: Value = config.plain(seed)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise config.refused("seed", seed, "a whole number from 0 to 2^63 - 1")
+    return value
+
+
+def warn_oversubscribed(results: Iterable[Result]) -> None:
+    """Says once what rows with more workers than host CPUs can be used for."""
+    rows = sum(bool(r.row().get("oversubscribed")) for r in results)
+    if rows:
+        warnings.warn(
+            f"{rows} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on the "
+            "host's CPUs, so waits and throughput are the host scheduler's, not the allocator's; do not read scaling from them.",
+            OversubscribedWarning,
+            stacklevel=3,
+        )

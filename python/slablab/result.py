@@ -1,0 +1,312 @@
+"""What a run and a sweep give back: totals, tidy frames, texts.
+
+One row per observation; columns are named after the parameters; a quantity carries its unit in its name. Frames are
+made when asked for: until then a result is a document and some arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from slablab._core import Column, Crossing
+
+MEASURES = (
+    "throughput",
+    "unit",
+    "elapsed_s",
+    "ops",
+    "alloc_fast_pct",
+    "free_fast_pct",
+    "free_remote_pct",
+    "slab_pages_peak",
+    "slab_pages_end",
+    "used_kb",
+    "lock_wait_pct",
+    "simulated",
+    "oversubscribed",
+    "version",
+)
+"""Columns of `summary()` that every workload on every machine has."""
+
+_LEAD = ("machine", "cpus", "allocator", "era", "workload")
+Row: TypeAlias = dict[str, Any]
+
+
+def short(dotted: str) -> str:
+    """Names the column of a dotted parameter.
+
+    It is the last word, but a workload's era (of its network rules) stays dotted, as `era` is the allocator's, and so
+    does what would be taken for a measure.
+    """
+    part, _, name = dotted.partition(".")
+    if not name or dotted == "workload.era" or name in (*MEASURES, *_LEAD[:1], "allocator", "workload", "seed", "repeat"):
+        return dotted
+    return name if part in ("machine", "allocator", "workload") else dotted
+
+
+def flat(config: Mapping[str, Any]) -> Row:
+    """Every parameter of a complete configuration as one row: identity first, the machine's figures last."""
+    parts: dict[str, Row] = {p: dict(config[p]) for p in ("machine", "allocator", "workload")}
+    names = {part: given.pop("name") for part, given in parts.items()}
+    rest = {part: {short(f"{part}.{k}"): _scalar(v) for k, v in given.items()} for part, given in parts.items()}
+    every: Row = {**names, **rest["allocator"], **rest["workload"], "seed": config["seed"], **rest["machine"]}
+    lead = [c for c in _LEAD if c in every]
+    figures = [c for c in rest["machine"] if c not in lead]
+    middle = [c for c in every if c not in lead and c not in figures]
+    return {c: every[c] for c in (*lead, *middle, *figures)}
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, Mapping) and "value" in value:
+        return value["value"]
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+class Result:
+    """One finished run."""
+
+    def __init__(self, crossing: Crossing, repeat: int = 0) -> None:
+        document, self._frames = crossing
+        parsed = json.loads(document)
+        self.config: dict[str, Any] = parsed["config"]
+        """The complete configuration that was run."""
+        self.host: dict[str, Any] = parsed["host"]
+        """What the host had to do with it: not compared between runs."""
+        self.texts: dict[str, str] = parsed["texts"]
+        """Ready-made texts by name."""
+        self.repeat = repeat
+        """Which repeat of its cell it is, from 0."""
+        self._summary: Row = parsed["summary"]
+
+    @property
+    def throughput(self) -> float:
+        """What the workload counts, per second, in `unit`."""
+        return float(self._summary["throughput"])
+
+    @property
+    def unit(self) -> str:
+        """Unit of `throughput`."""
+        return str(self._summary["unit"])
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return int(self.config["seed"])
+
+    def row(self) -> Row:
+        """The row of `summary()`: every parameter, seed and repeat, and the totals of the run."""
+        parameters = flat(self.config)
+        figures = {c: parameters.pop(c) for c in _figures(self.config) if c in parameters}
+        seed = parameters.pop("seed")
+        return {**parameters, "seed": seed, "repeat": self.repeat, **self._summary, **figures}
+
+    def summary(self) -> pd.DataFrame:
+        """One row: every parameter and the totals of the run."""
+        return table([self.row()])
+
+    def caches(self) -> pd.DataFrame:
+        """One row per cache: the columns of /proc/slabinfo and of slabinfo."""
+        return self._frame("caches")
+
+    def stats(self) -> pd.DataFrame:
+        """One row per cache, CPU and event counter."""
+        return self._frame("stats")
+
+    def locks(self) -> pd.DataFrame:
+        """One row per lock: acquisitions, and who waited how long."""
+        return self._frame("locks")
+
+    def pages(self) -> pd.DataFrame:
+        """Free blocks by node, zone and order, as in /proc/buddyinfo."""
+        return self._frame("pages")
+
+    def slabinfo(self) -> str:
+        """The text of /proc/slabinfo at the end of the run."""
+        if "slabinfo" not in self.texts:
+            raise LookupError(f"{self.config['allocator']['name']} has no /proc/slabinfo; caches() shows what it has")
+        return self.texts["slabinfo"]
+
+    def to_json(self) -> str:
+        """The result as a document.
+
+        Its `result` is byte-identical for the same configuration, seed and version; its `host` is not compared.
+        """
+        frames = {name: {c: _listed(v) for c, v in columns.items()} for name, columns in self._frames.items()}
+        result = {"config": self.config, "summary": self._summary, "frames": frames, "texts": self.texts}
+        return json.dumps({"result": result, "host": self.host}, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"<Result {describe(self.config)}: {self.throughput:.6g} {self.unit}>"
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        columns = self._frames.get(name, {})
+        return pd.DataFrame({c: _words(v) if isinstance(v, tuple) else v for c, v in columns.items()})
+
+
+class Sweep(Sequence[Result]):
+    """The finished runs of a sweep, in the order of its cells."""
+
+    def __init__(self, results: Iterable[Result], axes: Sequence[str] = ()) -> None:
+        self.results = list(results)
+        self.axes = tuple(axes)
+        """Columns of the swept parameters."""
+
+    def summary(self) -> pd.DataFrame:
+        """One row per run, swept columns in front; a parameter that an allocator does not have is missing there."""
+        frame = table([r.row() for r in self.results])
+        front = [c for c in self.axes if c in frame.columns]
+        return frame[front + [c for c in frame.columns if c not in front]]
+
+    def best(self) -> pd.DataFrame:
+        """Of each cell the row of the repeat with the highest throughput."""
+        frame = self.summary()
+        if frame.empty:
+            return frame
+        return frame.loc[self._cells(frame)["throughput"].idxmax()].reset_index(drop=True)
+
+    def median(self) -> pd.DataFrame:
+        """Of each cell one row with the medians of its repeats; `seed` and `repeat` give way to `repeats`."""
+        frame = self.summary()
+        if frame.empty:
+            return frame
+        measured = [c for c in self[0]._summary if c in frame.columns and _numeric(frame[c])]
+        how = {c: ("median" if c in measured else "first") for c in frame.columns if c not in ("seed", "repeat")}
+        cells = self._cells(frame)
+        reduced = cast("pd.DataFrame", cells.agg(how))
+        reduced.insert(len(self.axes), "repeats", cells.size())
+        return reduced.reset_index(drop=True)
+
+    def caches(self) -> pd.DataFrame:
+        """`Result.caches()` of every run, swept columns in front."""
+        return self._stacked("caches")
+
+    def stats(self) -> pd.DataFrame:
+        """`Result.stats()` of every run, swept columns in front."""
+        return self._stacked("stats")
+
+    def locks(self) -> pd.DataFrame:
+        """`Result.locks()` of every run, swept columns in front."""
+        return self._stacked("locks")
+
+    def pages(self) -> pd.DataFrame:
+        """`Result.pages()` of every run, swept columns in front."""
+        return self._stacked("pages")
+
+    def to_json(self) -> str:
+        """A list of the documents of `Result.to_json`."""
+        return "[" + ",\n".join(r.to_json() for r in self.results) + "]"
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = self.results[index]
+        return Sweep(chosen, self.axes) if isinstance(chosen, list) else chosen
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __repr__(self) -> str:
+        return f"<Sweep of {len(self)} runs over {', '.join(self.axes) or 'nothing'}>"
+
+    def _keys(self) -> list[str]:
+        return list(dict.fromkeys((*self.axes, "machine", "allocator", "era", "workload", "seed", "repeat")))
+
+    def _cells(self, frame: pd.DataFrame) -> Any:
+        """Groups the rows that differ in nothing but seed and repeat, in order of first appearance."""
+        cells: dict[str, int] = {}
+        numbers = []
+        for result in self.results:
+            config = {k: v for k, v in result.config.items() if k != "seed"}
+            numbers.append(cells.setdefault(json.dumps(config, sort_keys=True), len(cells)))
+        return frame.groupby(numbers, sort=True)
+
+    def _stacked(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        parts = []
+        for result in self.results:
+            frame, row = result._frame(name), result.row()
+            for at, key in enumerate(self._keys()):
+                value = row.get(key)
+                if key in frame.columns:
+                    frame = frame.rename(columns={key: f"{name}.{key}"})
+                frame.insert(at, key, pd.NA if value is None else value)
+            parts.append(frame)
+        return _whole(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
+
+
+def table(rows: Sequence[Row]) -> pd.DataFrame:
+    """A frame of rows whose columns may differ; whole numbers stay whole where some are missing."""
+    import pandas as pd
+
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns.update(dict.fromkeys(row))
+    figures = [c for c in columns if rows and c in _after_measures(rows)]
+    order = [c for c in columns if c not in figures] + figures
+    return _whole(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
+
+
+def describe(config: Mapping[str, Any]) -> str:
+    """One line that says what was run."""
+    machine, allocator, workload = config["machine"], config["allocator"], config["workload"]
+    clients = f" clients={workload['clients']}" if "clients" in workload else ""
+    return (
+        f"{allocator['name']}@{allocator.get('era')} {workload['name']}{clients} "
+        f"on {machine['name']} cpus={machine.get('cpus')} seed={config['seed']}"
+    )
+
+
+def _figures(config: Mapping[str, Any]) -> list[str]:
+    return [short(f"machine.{k}") for k in config["machine"] if k not in ("name", "cpus")]
+
+
+def _after_measures(rows: Sequence[Row]) -> set[str]:
+    """Columns that stand behind `version` in some row: the machine's figures."""
+    behind: set[str] = set()
+    for row in rows:
+        names = list(row)
+        if "version" in names:
+            behind.update(names[names.index("version") + 1 :])
+    return behind
+
+
+def _whole(frame: pd.DataFrame) -> pd.DataFrame:
+    """Turns columns of whole numbers with gaps, which pandas makes floats or objects, into nullable integers."""
+    for name in frame.columns:
+        column = frame[name]
+        if not column.isna().any():
+            continue
+        present = column.dropna()
+        if len(present) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in present):
+            whole = all(float(v).is_integer() for v in present)
+            frame[name] = column.astype("Float64").astype("Int64") if whole else column.astype("Float64")
+    return frame
+
+
+def _numeric(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _words(column: tuple[Any, list[str]]) -> Any:
+    import numpy as np
+
+    codes, names = column
+    return np.array(names, dtype=object)[codes] if names else np.array([], dtype=object)
+
+
+def _listed(column: Column) -> list[Any]:
+    if isinstance(column, tuple):
+        return [column[1][code] for code in column[0].tolist()]
+    return [None if isinstance(v, float) and math.isnan(v) else v for v in column.tolist()]

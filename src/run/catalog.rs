@@ -1,0 +1,65 @@
+//! What exists: allocators, workloads, machines, statistics, with every parameter, default, unit and meaning.
+
+use serde_json::{Value, json};
+
+use crate::alloc::{Configuration, Stat};
+use crate::machine::presets::{self, Machinery, Placement};
+use crate::spec::Parameter;
+use crate::workload::Workload;
+
+use super::VERSION;
+
+fn parameters(list: &[Parameter], defaults: &Value) -> Vec<Value> {
+    list.iter()
+        .map(|p| json!({ "name": p.name, "unit": p.unit, "meaning": p.meaning, "default": defaults[p.name] }))
+        .collect()
+}
+
+/// The catalog as JSON.
+pub fn catalog() -> Value {
+    macro_rules! allocators {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => { vec![$({
+            let defaults = |era: &str| json!(<$config as Configuration>::era(era).expect("a listed era"));
+            let eras: Vec<Value> = <$config as Configuration>::ERAS.iter().map(|e| json!({ "era": e, "defaults": defaults(e) })).collect();
+            json!({
+                "name": $name,
+                "default_era": <$config as Configuration>::DEFAULT_ERA,
+                "eras": eras,
+                "parameters": parameters(<$config as Configuration>::PARAMETERS, &defaults(<$config as Configuration>::DEFAULT_ERA)),
+            })
+        }),*] };
+    }
+    macro_rules! workloads {
+        ($($name:literal => $workload:ty;)*) => { vec![$(json!({
+            "name": $name,
+            "meaning": <$workload as Workload>::MEANING,
+            "parameters": parameters(<$workload as Workload>::PARAMETERS, &json!(<$workload>::default())),
+        })),*] };
+    }
+    let mut machines: Vec<Value> = presets::names()
+        .into_iter()
+        .map(|name| {
+            let m =
+                Machinery::preset(name, &Default::default(), None, Placement::default()).expect("a built-in preset");
+            json!({ "name": name, "simulated": true, "cpus": m.all_cpus(), "values": m.values })
+        })
+        .collect();
+    machines.push(json!({
+        "name": "native",
+        "simulated": false,
+        "cpus": crate::machine::Native::host_cores(),
+        "values": {
+            "nodes": { "value": 1, "unit": "", "confidence": "high", "source": "logical nodes; CPUs are dealt to them in blocks" },
+            "memory_mib": { "value": 1024, "unit": "MiB", "confidence": "high", "source": "memory of each node, committed when touched" },
+        },
+    }));
+    let statistics: Vec<Value> =
+        Stat::ALL.iter().map(|s| json!({ "name": s.name(), "meaning": s.meaning() })).collect();
+    json!({
+        "version": VERSION,
+        "allocators": crate::allocators!(allocators),
+        "workloads": crate::workloads!(workloads),
+        "machines": machines,
+        "statistics": statistics,
+    })
+}

@@ -1,0 +1,217 @@
+//! From names to types, once: the one place that matches on allocator, machine and workload.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::alloc::{Configuration, SlabAllocator};
+use crate::error::Error;
+use crate::machine::sim::{Cancel, Schedule};
+use crate::machine::{Machine, Native, Sim};
+use crate::page::{PageModel, Pages};
+use crate::topology::Topology;
+use crate::units::{PAGE_SIZE, Picos};
+use crate::workload::{Plan, Workload};
+
+use super::exec::Executor;
+use super::{Config, Failure, Outcome, report};
+
+/// Names of all allocators.
+macro_rules! allocator_names {
+    ($($name:literal => $alloc:ty, $config:ty;)*) => { &[$($name),*] };
+}
+/// Names of all workloads.
+macro_rules! workload_names {
+    ($($name:literal => $workload:ty;)*) => { &[$($name),*] };
+}
+
+fn name(part: &Value) -> &str {
+    part["name"].as_str().unwrap_or_default()
+}
+
+/// Fills in every default of the allocator and the workload, and checks the machine.
+pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
+    if config.machine.is_native() {
+        let (cpus, ..) = config.machine.native_shape()?;
+        config.machine.cpus = Some(cpus);
+    } else {
+        config.machine.cpus = Some(config.machine.machinery()?.cpus);
+    }
+    config.allocator = complete_allocator(&config.allocator)?;
+    config.workload = complete_workload(&config.workload)?;
+    Ok(())
+}
+
+fn with_name(name: &str, value: Value) -> Value {
+    let mut object = value.as_object().cloned().unwrap_or_default();
+    object.insert("name".into(), json!(name));
+    Value::Object(object)
+}
+
+fn complete_allocator(given: &Value) -> Result<Value, Error> {
+    // `slub@2.6.24` is the short form of a name with its era.
+    let (bare, era) = name(given).split_once('@').map_or((name(given), None), |(n, e)| (n, Some(e)));
+    let mut given = given.clone();
+    if let (Some(era), Some(object)) = (era, given.as_object_mut()) {
+        if object.get("era").is_some_and(|e| e != era) {
+            return Err(Error::new("allocator.era", &object["era"], format!("{era}, or no era after @")));
+        }
+        object.insert("era".into(), json!(era));
+    }
+    macro_rules! complete {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            match bare {
+                $($name => Ok(with_name($name, json!(<$config as Configuration>::from_json(&given)?))),)*
+                other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
+            }
+        };
+    }
+    crate::allocators!(complete)
+}
+
+fn complete_workload(given: &Value) -> Result<Value, Error> {
+    macro_rules! complete {
+        ($($name:literal => $workload:ty;)*) => {
+            match name(given) {
+                $($name => Ok(with_name($name, json!(<$workload as Workload>::from_json(given)?))),)*
+                other => Err(Error::unknown("workload", other, crate::workloads!(workload_names))),
+            }
+        };
+    }
+    crate::workloads!(complete)
+}
+
+fn plan(config: &Config) -> Result<Plan, Error> {
+    macro_rules! plan {
+        ($($name:literal => $workload:ty;)*) => {
+            match name(&config.workload) {
+                $($name => Ok(<$workload as Workload>::from_json(&config.workload)?.plan(config.seed)),)*
+                other => Err(Error::unknown("workload", other, crate::workloads!(workload_names))),
+            }
+        };
+    }
+    crate::workloads!(plan)
+}
+
+/// Runs a completed configuration. A panic of the core becomes a failure with its message.
+pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
+    let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let plan = plan(config)?;
+        if config.machine.is_native() {
+            let (cpus, nodes, mib) = config.machine.native_shape()?;
+            let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
+            on_machine(Native::new(topology)?, config, plan, cancel)
+        } else {
+            let schedule = Schedule { seed: config.seed, ..Schedule::default() };
+            on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, plan, cancel)
+        }
+    }));
+    caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))
+}
+
+fn on_machine<M: Machine>(machine: M, config: &Config, plan: Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+    let mut machine = machine;
+    macro_rules! pick {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            match name(&config.allocator) {
+                $($name => {
+                    let tunables = <$config as Configuration>::from_json(&config.allocator)?;
+                    let started = Instant::now();
+                    let mut gathered = {
+                        let mut pages = Pages::new(&machine, PageModel::HotCold)?;
+                        let mut gathered = {
+                            let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
+                            execute(&mut alloc, config, plan, cancel)?
+                        };
+                        gathered.pages(&mut pages);
+                        gathered
+                    };
+                    gathered.machine(machine.report());
+                    Ok(gathered.outcome(config, started.elapsed()))
+                })*
+                other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names)).into()),
+            }
+        };
+    }
+    crate::allocators!(pick)
+}
+
+/// Runs the plan over an allocator and gathers what it reports.
+fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
+    alloc: &mut A,
+    config: &Config,
+    plan: Plan,
+    cancel: &Cancel,
+) -> Result<report::Gathered, Failure> {
+    let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
+    let simulated = !config.machine.is_native();
+    let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
+    let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
+    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, Picos(0), cancel).run();
+    if totals.cancelled {
+        return Err(Failure::Cancelled);
+    }
+    alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
+    let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
+    let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
+    Ok(report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit))
+}
+
+/// What a panic said.
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+        .unwrap_or_else(|| "the core panicked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(always_suspend: bool) -> String {
+        let config = Config::from_json(&json!({
+            "machine": { "name": "opteron-2x4-2007", "cpus": 4 },
+            "allocator": "null",
+            "workload": { "name": "tbench", "clients": 3, "seconds": 0.01, "warmup": 0.01 },
+        }))
+        .unwrap();
+        let schedule = Schedule { seed: 1, always_suspend, ..Schedule::default() };
+        let sim = Sim::new(&config.machine.machinery().unwrap(), schedule).unwrap();
+        let outcome = on_machine(sim, &config, plan(&config).unwrap(), &Cancel::default()).unwrap();
+        outcome.to_json()["result"].to_string()
+    }
+
+    #[test]
+    fn running_ahead_between_points_of_interaction_changes_no_result() {
+        assert_eq!(traced(false), traced(true));
+    }
+
+    #[test]
+    fn unknown_names_and_impossible_values_are_refused_with_their_dotted_names() {
+        let good = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench" });
+        for (path, value, part) in [
+            ("/machine", json!("opteron"), "machine = \"opteron\""),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 0 }), "machine.cpus = 0"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 100_000 }), "1..8"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "arena_per_node": 3 }), "at least 8 MiB"),
+            ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
+            ("/allocator", json!("nul"), "did you mean \"null\""),
+            ("/allocator", json!("null@2"), "era of null"),
+            ("/allocator", json!({ "name": "null", "order": 1 }), "parameter of null"),
+            ("/workload", json!("tbensh"), "did you mean \"tbench\""),
+            ("/workload", json!({ "name": "tbench", "clients": 0 }), "workload.clients = 0"),
+            ("/workload", json!({ "name": "tbench", "clients": "many" }), "workload.clients = \"many\""),
+            ("/workload", json!({ "name": "tbench", "client": 1 }), "did you mean \"clients\""),
+        ] {
+            let mut bad = good.clone();
+            *bad.pointer_mut(path).unwrap() = value.clone();
+            let e = Config::from_json(&bad).unwrap_err().to_string();
+            assert!(e.contains(part), "{value}: {e}");
+        }
+        let negative = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench", "seed": -1 });
+        assert!(Config::from_json(&negative).unwrap_err().to_string().contains("seed = -1"));
+    }
+}

@@ -1,0 +1,226 @@
+//! The executor: interprets a workload's operations on any machine with any allocator. There is one; `boot` is part of
+//! the machine.
+
+use crate::alloc::SlabAllocator;
+use crate::machine::sim::Cancel;
+use crate::machine::{Cpu, Event, Machine, PerCpu, Wakeup};
+use crate::page::Pages;
+use crate::spec::CacheId;
+use crate::units::Picos;
+use crate::workload::{Op, Plan};
+
+use super::net::{Context, Net, NetCounts, Received};
+use super::sched::{Running, Scheduler, TickState};
+
+/// Period of the timer tick: HZ = 250 (machine-model.md §2.1).
+const TICK: Picos = Picos(4_000_000_000);
+
+/// What one CPU counts during the measured interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CpuCounts {
+    pub(super) ops: u64,
+    pub(super) bytes: u64,
+    pub(super) switches: u64,
+    pub(super) net: NetCounts,
+    /// Samples of pages held by the slab layer: the highest, the last.
+    pub(super) pages_peak: u64,
+    pub(super) pages_last: u64,
+}
+
+/// The totals of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) cpu: CpuCounts,
+    pub(super) elapsed: f64,
+    pub(super) cancelled: bool,
+}
+
+/// One workload on one machine with one allocator.
+pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
+    machine: &'p M,
+    alloc: &'a A,
+    pages: &'p Pages<'p, M>,
+    sched: Scheduler<M>,
+    net: Net<M>,
+    counts: PerCpu<M, CpuCounts>,
+    warm: Picos,
+    end: Picos,
+    cancel: &'a Cancel,
+}
+
+impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
+    /// Places the plan's tasks. `caches` are those of `Plan::caches`, in order; `start` is the machine's clock now.
+    pub(super) fn new(
+        alloc: &'a A,
+        plan: Plan,
+        caches: &[CacheId],
+        seed: u64,
+        simulated: bool,
+        start: Picos,
+        cancel: &'a Cancel,
+    ) -> Self {
+        let pages = alloc.pages();
+        let machine = pages.machine();
+        let mut sched = Scheduler::new(machine, plan.tasks.len());
+        let net = Net::new(machine, &plan, caches, simulated);
+        let warm = Picos(start.0 + Picos::from_secs_f64(plan.warmup_s).0);
+        let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
+        sched.place(plan.tasks, seed);
+        Executor {
+            machine,
+            alloc,
+            pages,
+            sched,
+            net,
+            counts: PerCpu::new(machine, |_| CpuCounts::default()),
+            warm,
+            end,
+            cancel,
+        }
+    }
+
+    /// Runs to the end of the measured interval and frees what is under way then.
+    pub(super) fn run(&mut self) -> Totals {
+        self.machine.boot(|cpu| self.cpu_loop(cpu));
+        let mut totals = Totals { elapsed: (self.end.0 - self.warm.0) as f64 / 1e12, ..Totals::default() };
+        for (_, c) in self.counts.iter_mut() {
+            totals.cpu.add(c);
+        }
+        totals.cancelled = self.cancel.is_cancelled();
+        self.machine.boot(|cpu| {
+            if cpu.id().0 == 0 {
+                let mut counts = NetCounts::default();
+                self.net.tear_down(&mut self.context(cpu, &mut counts));
+            }
+            while cpu.idle(None) != Wakeup::Quiet {}
+        });
+        totals
+    }
+
+    fn context<'c>(&'c self, cpu: &'c M::Cpu, counts: &'c mut NetCounts) -> Context<'c, 'p, M, A> {
+        Context { cpu, alloc: self.alloc, pages: self.pages, sched: &self.sched, counts }
+    }
+
+    /// One CPU: runs its tasks, pulls others when it has none, sleeps when there is none to pull.
+    fn cpu_loop(&self, cpu: &M::Cpu) {
+        let mut ticks = TickState::default();
+        // Ticks of the CPUs are spread over the period, as a kernel's are (by CPU number).
+        let mut next_tick = Picos(cpu.now().0 + TICK.0 + TICK.0 * u64::from(cpu.id().0) / 256);
+        let mut warm = false;
+        let mut counts = CpuCounts::default();
+        let mut last_ran = u32::MAX;
+        let mut current: Option<Box<Running>> = None;
+        loop {
+            cpu.serve();
+            let now = cpu.now();
+            if now >= self.end || self.cancel.is_cancelled() {
+                break;
+            }
+            if !warm && now >= self.warm {
+                warm = true;
+                self.reset(cpu, &mut counts);
+            }
+            if now >= next_tick {
+                while next_tick <= now {
+                    next_tick = Picos(next_tick.0 + TICK.0);
+                }
+                self.sample(cpu, &mut counts);
+                if self.sched.tick(cpu, &mut ticks, current.as_deref()) {
+                    self.sched.yield_to_others(cpu, current.take().expect("only a running task is preempted"));
+                }
+            }
+            let Some(task) = current.take().or_else(|| self.sched.next(cpu)) else {
+                let until = next_tick.min(self.end);
+                last_ran = u32::MAX;
+                if cpu.idle(Some(if warm { until } else { until.min(self.warm) })) == Wakeup::Quiet {
+                    break;
+                }
+                continue;
+            };
+            if last_ran != task.id {
+                cpu.spend(Event::ContextSwitch);
+                counts.switches += 1;
+                last_ran = task.id;
+            }
+            let stop = next_tick.min(self.end);
+            current = self.run_task(cpu, task, &mut counts, if warm { stop } else { stop.min(self.warm) });
+        }
+        if let Some(task) = current {
+            self.sched.yield_to_others(cpu, task);
+        }
+        self.sample(cpu, &mut counts);
+        self.counts.with(cpu, |c| *c = counts);
+    }
+
+    /// Lets a task run until it sleeps (`None`) or `stop` has come.
+    fn run_task(
+        &self,
+        cpu: &M::Cpu,
+        mut task: Box<Running>,
+        counts: &mut CpuCounts,
+        stop: Picos,
+    ) -> Option<Box<Running>> {
+        loop {
+            let op = task.pending.take().unwrap_or_else(|| task.body.step());
+            match op {
+                Op::User { lines } => cpu.footprint(lines),
+                Op::TcpSend { sock, bytes } => {
+                    let mut done = task.progress;
+                    if self.net.send(&mut self.context(cpu, &mut counts.net), sock, bytes, &mut done) {
+                        task.progress = 0;
+                    } else {
+                        // Memory is out: as in the kernel the sender waits and tries again.
+                        task.progress = done;
+                        task.pending = Some(op);
+                        return Some(task);
+                    }
+                }
+                Op::TcpRecv { sock, bytes, end } => {
+                    match self.net.recv(&mut self.context(cpu, &mut counts.net), &mut task, sock, bytes, end) {
+                        Received::Done => task.progress = 0,
+                        Received::Wait => {
+                            task.pending = Some(op);
+                            task = self.sched.sleep(cpu, task)?;
+                        }
+                    }
+                }
+                Op::Done { bytes } => {
+                    counts.ops += 1;
+                    counts.bytes += bytes;
+                }
+            }
+            if cpu.now() >= stop {
+                return Some(task);
+            }
+        }
+    }
+
+    /// The warm-up is over on this CPU: all its counts start from zero.
+    fn reset(&self, cpu: &M::Cpu, counts: &mut CpuCounts) {
+        *counts = CpuCounts::default();
+        self.alloc.reset_counters(cpu);
+        self.pages.reset_stats(cpu);
+        if cpu.id().0 == 0 {
+            self.machine.reset_report(cpu);
+        }
+    }
+
+    /// Looks at how many pages the slab layer holds.
+    fn sample(&self, cpu: &M::Cpu, counts: &mut CpuCounts) {
+        if cpu.id().0 == 0 {
+            counts.pages_last = self.pages.lent().saturating_sub(self.net.frag_pages());
+            counts.pages_peak = counts.pages_peak.max(counts.pages_last);
+        }
+    }
+}
+
+impl CpuCounts {
+    fn add(&mut self, other: &CpuCounts) {
+        self.ops += other.ops;
+        self.bytes += other.bytes;
+        self.switches += other.switches;
+        self.pages_peak += other.pages_peak;
+        self.pages_last += other.pages_last;
+        self.net.add(&other.net);
+    }
+}

@@ -1,0 +1,285 @@
+//! The scheduler of 2.6.24: run queues, wake-up placement, newly-idle and periodic balance (machine-model.md §7).
+//!
+//! A task is a box that is in exactly one place: on a CPU (running), in one run queue, or parked (asleep). `nr` of a
+//! queue counts its waiting tasks plus the running one. Waking a task that is still running leaves a mark, and its next
+//! attempt to sleep fails: no wake-up is lost.
+//!
+//! The queue lock is the machine's, so its line travels and its waits are counted as in the kernel (`rq->lock`). The load
+//! figures that other CPUs read without it are published when the lock is held.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::machine::{Cpu, Event, Machine, SpinLock};
+use crate::topology::Topology;
+use crate::units::{CpuId, Picos};
+use crate::workload::{Op, Random, Task};
+
+/// Load of one task (kernel: NICE_0_LOAD).
+const WEIGHT: u32 = 1024;
+/// A waiting task that ran less than this ago is cache-hot (kernel: sysctl_sched_migration_cost).
+const HOT: Picos = Picos(500_000_000);
+/// Ticks between two periodic balances of a busy CPU (8 × 4 ms: "every 1–32 ms").
+const BALANCE_TICKS: u32 = 8;
+/// Failed periodic balances after which a hot task may be pulled (kernel: cache_nice_tries).
+const NICE_TRIES: u32 = 1;
+/// Least time a task runs before a waiting one takes over, times 1 + log2 CPUs (kernel: sched_min_granularity).
+const GRANULARITY: Picos = Picos(4_000_000_000);
+
+/// A task with what the scheduler and the executor keep beside it.
+pub(super) struct Running {
+    pub(super) id: u32,
+    pub(super) body: Box<dyn Task>,
+    /// An operation that could not be completed: repeated when the task runs again.
+    pub(super) pending: Option<Op>,
+    /// Bytes of `pending` that are done.
+    pub(super) progress: u32,
+    pub(super) random: Random,
+    pub(super) last_cpu: CpuId,
+    pub(super) since: Picos,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Box<Running>>,
+    /// A task runs on this CPU (or is being switched to).
+    busy: bool,
+}
+
+/// What others may read of a queue without its lock.
+#[derive(Default)]
+struct Published {
+    nr: AtomicU32,
+    tick_load: AtomicU32,
+}
+
+enum Parked {
+    /// Running or queued.
+    Awake,
+    /// Woken while awake: the next attempt to sleep fails.
+    Woken,
+    Asleep(Box<Running>),
+}
+
+/// All run queues of a machine.
+pub(super) struct Scheduler<M: Machine> {
+    queues: Vec<SpinLock<M, Queue>>,
+    published: Vec<Published>,
+    parked: Vec<Mutex<Parked>>,
+    topology: Topology,
+    slice: Picos,
+}
+
+/// Where a wake-up went.
+pub(super) enum Woke {
+    Local,
+    Remote,
+    /// The task was awake already.
+    Awake,
+}
+
+impl<M: Machine> Scheduler<M> {
+    pub(super) fn new(machine: &M, tasks: usize) -> Self {
+        let topology = machine.topology().clone();
+        let queues = topology
+            .cpu_ids()
+            .map(|cpu| {
+                let addr = machine.reserve(192, topology.node_of(cpu));
+                SpinLock::new(machine.lock("rq->lock", addr), Queue::default())
+            })
+            .collect();
+        let doublings = topology.cpus().ilog2();
+        Scheduler {
+            queues,
+            published: topology.cpu_ids().map(|_| Published::default()).collect(),
+            parked: (0..tasks).map(|_| Mutex::new(Parked::Awake)).collect(),
+            slice: Picos(GRANULARITY.0 * u64::from(1 + doublings)),
+            topology,
+        }
+    }
+
+    /// Spreads new tasks over the CPUs, each to a least loaded one, ties by the seed (fork and exec balancing).
+    pub(super) fn place(&mut self, tasks: Vec<Box<dyn Task>>, seed: u64) {
+        let mut random = Random::new(seed, u64::MAX);
+        for (id, body) in tasks.into_iter().enumerate() {
+            let least = self.published.iter().map(|p| p.nr.load(Ordering::Relaxed)).min().unwrap_or(0);
+            let ties: Vec<usize> =
+                (0..self.published.len()).filter(|&c| self.published[c].nr.load(Ordering::Relaxed) == least).collect();
+            let cpu = ties[random.below(ties.len() as u64) as usize];
+            let task = Running {
+                id: id as u32,
+                body,
+                pending: None,
+                progress: 0,
+                random: Random::new(seed, (1 << 32) + id as u64),
+                last_cpu: CpuId(cpu as u16),
+                since: Picos(0),
+            };
+            self.queues[cpu].get_mut().waiting.push_back(Box::new(task));
+            self.published[cpu].nr.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the next task of this CPU, or one from another (newly idle). `None`: the CPU may sleep.
+    pub(super) fn next(&self, cpu: &M::Cpu) -> Option<Box<Running>> {
+        let me = index(cpu);
+        let mut queue = self.queues[me].lock(cpu);
+        let task = queue.waiting.pop_front();
+        queue.busy = task.is_some();
+        drop(queue);
+        let task = match task {
+            Some(task) => task,
+            None => self.pull(cpu, true)?,
+        };
+        Some(self.start(cpu, task))
+    }
+
+    fn start(&self, cpu: &M::Cpu, mut task: Box<Running>) -> Box<Running> {
+        task.last_cpu = cpu.id();
+        task.since = cpu.now();
+        task
+    }
+
+    /// Takes one waiting task from the busiest queue: of the own node first, then of the machine. `newly_idle` takes
+    /// cache-hot tasks too and makes the task the running one.
+    fn pull(&self, cpu: &M::Cpu, newly_idle: bool) -> Option<Box<Running>> {
+        cpu.interact();
+        let me = index(cpu);
+        let mine = self.nr(me);
+        let need = if newly_idle { 2 } else { mine + 2 };
+        let near = |c: usize| self.topology.node_of(CpuId(c as u16)) == cpu.node();
+        let busiest = |near_only: bool| {
+            (0..self.queues.len())
+                .filter(|&c| c != me && (!near_only || near(c)) && self.nr(c) >= need)
+                .max_by_key(|&c| (self.nr(c), std::cmp::Reverse(c)))
+        };
+        let from = busiest(true).or_else(|| busiest(false))?;
+        let now = cpu.now();
+        let mut queue = self.queues[from].lock(cpu);
+        let at = queue.waiting.iter().position(|t| newly_idle || now.0.saturating_sub(t.since.0) >= HOT.0)?;
+        let task = queue.waiting.remove(at)?;
+        self.published[from].nr.fetch_sub(1, Ordering::Relaxed);
+        drop(queue);
+        let mut queue = self.queues[me].lock(cpu);
+        self.published[me].nr.fetch_add(1, Ordering::Relaxed);
+        if newly_idle {
+            queue.busy = true;
+            return Some(task);
+        }
+        queue.waiting.push_back(task);
+        None
+    }
+
+    /// Puts a task to sleep; gives it back if it has been woken in the meantime.
+    pub(super) fn sleep(&self, cpu: &M::Cpu, mut task: Box<Running>) -> Option<Box<Running>> {
+        let me = index(cpu);
+        let queue = self.queues[me].lock(cpu);
+        task.since = cpu.now();
+        let mut parked = self.parked[task.id as usize].lock().unwrap();
+        if matches!(*parked, Parked::Woken) {
+            *parked = Parked::Awake;
+            return Some(task);
+        }
+        *parked = Parked::Asleep(task);
+        self.published[me].nr.fetch_sub(1, Ordering::Relaxed);
+        drop(parked);
+        drop(queue);
+        None
+    }
+
+    /// Lets the waiting tasks of this CPU run before `task`.
+    pub(super) fn yield_to_others(&self, cpu: &M::Cpu, mut task: Box<Running>) {
+        let me = index(cpu);
+        task.since = cpu.now();
+        self.queues[me].lock(cpu).waiting.push_back(task);
+    }
+
+    /// Wakes a task (kernel: try_to_wake_up).
+    pub(super) fn wake(&self, cpu: &M::Cpu, id: u32) -> Woke {
+        cpu.interact();
+        cpu.spend(Event::Wake);
+        let task = {
+            let mut parked = self.parked[id as usize].lock().unwrap();
+            match std::mem::replace(&mut *parked, Parked::Awake) {
+                Parked::Asleep(task) => task,
+                _ => {
+                    *parked = Parked::Woken;
+                    return Woke::Awake;
+                }
+            }
+        };
+        let target = self.select(cpu, usize::from(task.last_cpu.0));
+        let mut queue = self.queues[target].lock(cpu);
+        queue.waiting.push_back(task);
+        self.published[target].nr.fetch_add(1, Ordering::Relaxed);
+        let busy = queue.busy;
+        drop(queue);
+        if target == index(cpu) {
+            return Woke::Local;
+        }
+        if !busy {
+            cpu.kick(CpuId(target as u16));
+        }
+        Woke::Remote
+    }
+
+    /// CPU for a woken task: its previous one, or the waker's if the load there allows it and both are of one node (the
+    /// domain above has no affine wake-ups), then an idle CPU on the same second-level cache if the choice is busy with
+    /// one task (kernel: wake_idle; on AMD of that time no two CPUs share a cache as the kernel knows it).
+    fn select(&self, cpu: &M::Cpu, prev: usize) -> usize {
+        let this = index(cpu);
+        if prev == this {
+            return this;
+        }
+        let mut target = prev;
+        if self.topology.node_of(CpuId(prev as u16)) == cpu.node() {
+            let load = self.load(prev, u32::min);
+            let here = self.load(this, u32::max);
+            let average = self.load(this, |now, _| now).checked_div(self.nr(this)).unwrap_or(WEIGHT).max(WEIGHT);
+            if (here <= load && here + load <= average) || 100 * (here + WEIGHT) <= 112 * load {
+                target = this;
+            }
+        }
+        if self.nr(target) == 1 {
+            let l2 = self.topology.place(CpuId(target as u16)).l2;
+            let idle =
+                (0..self.queues.len()).find(|&c| self.nr(c) == 0 && self.topology.place(CpuId(c as u16)).l2 == l2);
+            target = idle.unwrap_or(target);
+        }
+        target
+    }
+
+    fn nr(&self, cpu: usize) -> u32 {
+        self.published[cpu].nr.load(Ordering::Relaxed)
+    }
+    /// The load of a CPU now and at its last tick, put together by `pick` (kernel: source_load, target_load).
+    fn load(&self, cpu: usize, pick: impl Fn(u32, u32) -> u32) -> u32 {
+        pick(self.nr(cpu) * WEIGHT, self.published[cpu].tick_load.load(Ordering::Relaxed))
+    }
+
+    /// A timer tick: publishes the load, balances from time to time. True if the running task's slice is over.
+    pub(super) fn tick(&self, cpu: &M::Cpu, state: &mut TickState, running: Option<&Running>) -> bool {
+        cpu.interact();
+        let me = index(cpu);
+        self.published[me].tick_load.store(self.nr(me) * WEIGHT, Ordering::Relaxed);
+        state.ticks += 1;
+        if running.is_some() && state.ticks.is_multiple_of(BALANCE_TICKS) {
+            let before = self.nr(me);
+            self.pull(cpu, state.failed > NICE_TRIES && before == 0);
+            state.failed = if self.nr(me) > before { 0 } else { state.failed + 1 };
+        }
+        running.is_some_and(|t| self.nr(me) > 1 && cpu.now().0.saturating_sub(t.since.0) >= self.slice.0)
+    }
+}
+
+/// What a CPU remembers between ticks.
+#[derive(Default)]
+pub(super) struct TickState {
+    ticks: u32,
+    failed: u32,
+}
+
+fn index<C: Cpu>(cpu: &C) -> usize {
+    usize::from(cpu.id().0)
+}

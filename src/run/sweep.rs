@@ -1,0 +1,39 @@
+//! Many runs: simulated ones side by side on the host's cores, native ones one at a time.
+
+use rayon::prelude::*;
+use serde_json::Value;
+
+use crate::machine::sim::Cancel;
+
+use super::{Config, Failure, Outcome, dispatch};
+
+/// Runs many configurations: simulated ones on `threads` host threads (all cores when `None`), then native ones one at a
+/// time. `done` hears of each as it ends, with its index. The order of the results is that of the configurations.
+pub fn run_many(
+    configs: &[Value],
+    threads: Option<usize>,
+    cancel: &Cancel,
+    done: &(dyn Fn(usize, &Result<Outcome, Failure>) + Sync),
+) -> Vec<Result<Outcome, Failure>> {
+    let parsed: Vec<Result<Config, Failure>> =
+        configs.iter().map(|c| Config::from_json(c).map_err(Failure::from)).collect();
+    let one = |i: usize| {
+        let outcome = match &parsed[i] {
+            _ if cancel.is_cancelled() => Err(Failure::Cancelled),
+            Ok(config) => dispatch::run(config, cancel),
+            Err(Failure::Config(e)) => Err(Failure::Config(e.clone())),
+            Err(_) => unreachable!("parsing fails with a configuration error only"),
+        };
+        done(i, &outcome);
+        (i, outcome)
+    };
+    let native = |i: &usize| matches!(&parsed[*i], Ok(c) if c.machine.is_native());
+    let (alone, together): (Vec<usize>, Vec<usize>) = (0..parsed.len()).partition(native);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build().expect("a thread pool");
+    // One configuration at a time per thread, in order: a run is long, and neighbours differ in length.
+    let mut outcomes: Vec<(usize, Result<Outcome, Failure>)> =
+        pool.install(|| together.into_par_iter().with_max_len(1).map(one).collect());
+    outcomes.extend(alone.into_iter().map(one));
+    outcomes.sort_by_key(|(i, _)| *i);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}

@@ -1,0 +1,201 @@
+//! Replays the recordings of the original allocators (see data/README.md) and compares every checkpoint and every placed
+//! object, key by key.
+//!
+//! `SLABLAB_ORACLE=part` replays a fixed fifth of the sequences, chosen by a hash of their parameters; default: all.
+
+mod compare;
+mod placement;
+mod recording;
+mod sequences;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use crate::alloc::{Configuration, SlabAllocator};
+use crate::machine::Sim;
+use crate::machine::presets::Machinery;
+use crate::machine::sim::Schedule;
+use crate::page::{PageModel, Pages};
+use crate::run::script::{Slots, execute};
+use crate::spec::CacheId;
+use compare::{Line, Tally};
+use recording::{Group, RawGroup};
+
+/// Memory of every replay: what the recordings' stand-ins report to SLAB's order rule. Untouched pages cost nothing.
+const MEMORY: u64 = 512 << 20;
+
+/// One test per recording. Uncomment your lines below. `name: path under data/, allocator, configuration;`
+macro_rules! recordings {
+    ($($name:ident: $path:literal, $allocator:ident, $config:tt;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check($path, &json!($config), |group, pages, config| world::<$allocator<Sim>>(group, pages, config));
+            }
+        )*
+    };
+}
+
+// SLAB
+// use crate::alloc::slab::Slab;
+// recordings! {
+//     slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24" };
+//     slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24" };
+//     slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24" };
+//     slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
+//     slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
+// }
+
+// SLUB: recorded with slub_nomerge.
+use crate::alloc::slub::Slub;
+recordings! {
+    slub2624_smp1_every_checkpoint_is_equal: "controlled/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
+    slub2624_smp2_every_checkpoint_is_equal: "controlled/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
+    slub2624rc2_smp2_every_checkpoint_is_equal: "controlled/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
+    slub2624_smp1_every_object_is_placed_equal: "placement/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
+    slub2624_smp2_every_object_is_placed_equal: "placement/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
+    slub2624rc2_smp1_every_object_is_placed_equal: "placement/slub2624rc2_smp1", Slub, { "era": "2.6.24-rc2", "merge": false };
+    slub2624rc2_smp2_every_object_is_placed_equal: "placement/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
+}
+
+// SLOB: the recordings keep the descriptors of caches elsewhere.
+use crate::alloc::slob::Slob;
+recordings! {
+    slob2624_smp1_every_checkpoint_is_equal: "controlled/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
+    slob2624_smp1_every_object_is_placed_equal: "placement/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
+}
+
+// SLQB
+// use crate::alloc::slqb::Slqb;
+// recordings! {
+//     slqb_smp1_every_checkpoint_is_equal: "controlled/slqb_smp1", Slqb, { "era": "2.6.29" };
+//     slqb_smp2_every_checkpoint_is_equal: "controlled/slqb_smp2", Slqb, { "era": "2.6.29" };
+//     slqb_numa_every_checkpoint_is_equal: "controlled/slqb_numa", Slqb, { "era": "2.6.29" };
+//     slqb_smp1_every_object_is_placed_equal: "placement/slqb_smp1", Slqb, { "era": "2.6.29" };
+//     slqb_smp2_every_object_is_placed_equal: "placement/slqb_smp2", Slqb, { "era": "2.6.29" };
+//     slqb_numa_every_object_is_placed_equal: "placement/slqb_numa", Slqb, { "era": "2.6.29" };
+// }
+
+/// Replays a group on a fresh allocator of type `A` over `pages`.
+fn world<'p, A: SlabAllocator<'p, Sim>>(group: &Group, pages: &'p Pages<'p, Sim>, config: &Value) -> Tally {
+    let config = A::Config::from_json(config).expect("a configuration of the recording's allocator");
+    let mut allocator = A::new(pages, &config).expect("the allocator boots");
+    if group.get("placement").is_string() {
+        placement::replay(&mut allocator, group)
+    } else {
+        checkpoints(&mut allocator, group)
+    }
+}
+
+/// Replays a sequence and compares the state at each checkpoint.
+fn checkpoints<'p, A: SlabAllocator<'p, Sim>>(allocator: &mut A, group: &Group) -> Tally {
+    let mut tally = Tally::default();
+    let Some((script, live)) = sequences::script(group) else {
+        return left_out(group, format!("sequence {}: not built", group.get("sequence")));
+    };
+    let mut shown = 0;
+    let mut at = |allocator: &mut A, caches: &[CacheId], slots: &Slots, _: &str| {
+        let recorded = &group.lines[shown];
+        let line = Line { number: group.line + shown, title: format!("{} {}", group.title(), recorded["checkpoint"]) };
+        // These two check the replay, not the allocator.
+        assert_eq!(recorded["live"], live[shown].0, "{}: live", line.title);
+        if let Some(bytes) = recorded.get("live_bytes") {
+            assert_eq!(*bytes, live[shown].1, "{}: live_bytes", line.title);
+        }
+        let ours = state(allocator, caches, slots, recorded);
+        let equal = tally.state(&line, recorded, &ours);
+        tally.total += 1;
+        tally.equal += u64::from(equal);
+        let last = group.lines.get(shown + 1).is_none_or(|next| next["checkpoint"] == "destroyed");
+        if last && recorded["checkpoint"] != "destroyed" {
+            tally.key("verify()", &line, allocator.verify().err().map(|e| e.to_string()));
+        }
+        shown += 1;
+    };
+    let machine = allocator.pages().machine();
+    let slots = execute(machine, allocator, &script, &mut at).expect("a script that runs");
+    assert_eq!(slots.failed, 0, "{}: memory is out", group.title());
+    tally
+}
+
+/// The state to compare with `recorded`. kmalloc has no cache of its own: what belongs to one is left out.
+fn state<'p, A: SlabAllocator<'p, Sim>>(
+    allocator: &mut A,
+    caches: &[CacheId],
+    slots: &Slots,
+    recorded: &Value,
+) -> Value {
+    let mut state = allocator.state(caches.first().copied().unwrap_or(CacheId(0)));
+    let fields = state.as_object_mut().expect("a state is an object");
+    if caches.is_empty() {
+        fields.insert("geometry".into(), recorded["geometry"].clone());
+    }
+    if recorded["checkpoint"] == "destroyed" {
+        fields.insert("warnings".into(), slots.destroyed.warnings.into());
+        fields.insert("pages_live".into(), slots.destroyed.pages_lost.into());
+    }
+    state
+}
+
+fn left_out(group: &Group, why: String) -> Tally {
+    let mut tally = Tally::default();
+    tally.left_out.insert(why, group.lines.len() as u64);
+    tally
+}
+
+/// Replays a group on an allocator of the type behind the pointer.
+type World = for<'p> fn(&Group, &'p Pages<'p, Sim>, &Value) -> Tally;
+
+/// Replays a whole recording: groups in parallel, each on a machine of its own.
+fn replay(path: &str, config: &Value, world: World) -> Tally {
+    let part = std::env::var("SLABLAB_ORACLE").is_ok_and(|v| v == "part");
+    let one = |raw: &RawGroup| {
+        let group = raw.parse();
+        if part && !in_part(&group) {
+            return left_out(&group, "not in the part that SLABLAB_ORACLE=part replays".into());
+        }
+        catch_unwind(AssertUnwindSafe(|| {
+            let (cpus, nodes) = group.shape();
+            let hardware = Machinery::for_topology(cpus, nodes, MEMORY / nodes).expect("a small machine");
+            let sim = Sim::new(&hardware, Schedule::default()).expect("a machine");
+            let pages = Pages::new(&sim, PageModel::Stack).expect("its pages");
+            world(&group, &pages, config)
+        }))
+        .unwrap_or_else(|panic| panicked(&group, &*panic))
+    };
+    recording::groups(path).par_iter().map(one).reduce(Tally::default, Tally::merge)
+}
+
+/// A group whose replay panicked: none of its lines is equal.
+fn panicked(group: &Group, panic: &(dyn std::any::Any + Send)) -> Tally {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+    let mut tally = Tally { total: group.lines.len() as u64, ..Tally::default() };
+    tally.key("panic", &Line { number: group.line, title: group.title() }, Some(text));
+    tally
+}
+
+/// One group of five, by FNV-1a over what identifies it.
+fn in_part(group: &Group) -> bool {
+    let hash = group
+        .title()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    (hash >> 32) % 5 == 0
+}
+
+/// Replays a recording, prints what was compared, and fails unless all of it is equal.
+fn check(path: &str, config: &Value, world: World) {
+    let started = std::time::Instant::now();
+    let tally = replay(path, config, world);
+    let report = tally.report(path);
+    println!("{report}  {:.1} s", started.elapsed().as_secs_f64());
+    assert!(tally.total > 0 && tally.equal == tally.total, "{report}");
+    let differing = tally.keys.values().map(|k| k.different).sum::<u64>();
+    assert_eq!(differing, 0, "{report}");
+}
+
+#[cfg(test)]
+mod tests;
