@@ -35,8 +35,9 @@ impl Gathered {
         let ids: Vec<CacheId> = (0..alloc.cache_count() as u32).map(CacheId).collect();
         let infos: Vec<CacheInfo> = ids.iter().map(|id| alloc.info(*id)).collect();
         let counters: Vec<Vec<Counters>> = ids.iter().map(|id| alloc.counters(*id)).collect();
+        let uncached = alloc.uncached_counters();
         let mut all = Counters::default();
-        counters.iter().flatten().for_each(|c| all.merge(c));
+        counters.iter().flatten().chain(&uncached).for_each(|c| all.merge(c));
         let Shares { alloc_fast, alloc: allocs, free_fast, free } = all.shares();
         let c = &totals.cpu;
         let pct =
@@ -68,7 +69,9 @@ impl Gathered {
             texts.insert("slabinfo".into(), json!(text));
         }
         let cpus = alloc.pages().machine().topology().cpus() as u64;
-        let frames = vec![caches_frame(&infos), stats_frame(&infos, &counters)];
+        let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
+        let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
+        let frames = vec![caches_frame(&infos), stats];
         Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
@@ -188,12 +191,12 @@ fn caches_frame(infos: &[CacheInfo]) -> Frame {
 }
 
 /// cache × CPU × counter, without the counters that stayed at zero everywhere in a cache.
-fn stats_frame(infos: &[CacheInfo], counters: &[Vec<Counters>]) -> Frame {
+fn stats_frame<'a>(counters: impl Iterator<Item = (&'a str, &'a [Counters])>) -> Frame {
     let (mut cache, mut cpu, mut stat, mut count) = (vec![], vec![], vec![], vec![]);
-    for (info, per_cpu) in infos.iter().zip(counters) {
+    for (name, per_cpu) in counters {
         for s in Stat::ALL.iter().filter(|s| per_cpu.iter().any(|c| c.get(**s) > 0)) {
             for (i, c) in per_cpu.iter().enumerate() {
-                cache.push(info.name.clone());
+                cache.push(name.to_string());
                 cpu.push(i as u64);
                 stat.push(s.name().to_string());
                 count.push(c.get(*s));
