@@ -85,13 +85,25 @@ impl Arena {
     pub(super) fn atomic(&self, addr: Addr) -> &AtomicU64 {
         self.word(addr)
     }
-    /// Fills `bytes` from `addr` with `byte`, rounded out to whole words. Uncharged.
+    /// Replaces the bits of `mask` in the word at `addr`; other CPUs may write the word's other bits meanwhile. Uncharged.
+    #[inline]
+    pub fn poke_bits(&self, addr: Addr, mask: u64, value: u64) {
+        let replace = |word: u64| Some(word & !mask | value & mask);
+        let _ = self.word(addr).fetch_update(Ordering::Relaxed, Ordering::Relaxed, replace);
+    }
+    /// Fills exactly the `bytes` bytes from `addr` with `byte`. Uncharged.
     pub fn fill(&self, addr: Addr, bytes: u64, byte: u8) {
         let value = u64::from_ne_bytes([byte; 8]);
-        let mut at = addr.0 & !7;
-        while at < addr.0 + bytes {
-            self.poke(Addr(at), value);
-            at += 8;
+        let end = addr.0 + bytes;
+        let mut at = addr.0;
+        while at < end {
+            let (skipped, stop) = (at % 8, (at - at % 8 + 8).min(end));
+            if stop - at == 8 {
+                self.poke(Addr(at), value);
+            } else {
+                self.poke_bits(Addr(at), (u64::MAX >> (64 - 8 * (stop - at))) << (8 * skipped), value);
+            }
+            at = stop;
         }
     }
 }
@@ -223,5 +235,20 @@ impl Records {
 impl Drop for Records {
     fn drop(&mut self) {
         unmap(self.base, self.count * 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fill_writes_its_bytes_and_no_others() {
+        for (start, bytes) in [(0, 8), (0, 30), (3, 2), (5, 20), (6, 2), (7, 1), (8, 0)] {
+            let arena = Arena::new(64).expect("a page");
+            arena.fill(Addr(start), bytes, 0xab);
+            let filled = |at: u64| (arena.peek(Addr(at)) >> (at % 8 * 8)) as u8 == 0xab;
+            assert!((0..64).all(|at| filled(at) == (start..start + bytes).contains(&at)), "{bytes} from {start}");
+        }
     }
 }

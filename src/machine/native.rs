@@ -219,14 +219,13 @@ impl Cpu for NativeCpu {
     #[inline(always)]
     fn footprint(&self, _: u32) {}
     fn copy(&self, arena: &Arena, addr: Addr, bytes: u64, write: bool) {
+        if write {
+            return arena.fill(addr, bytes, addr.0 as u8);
+        }
         let mut at = addr.0 & !7;
         let mut sum = 0u64;
         while at < addr.0 + bytes {
-            if write {
-                arena.poke(Addr(at), at);
-            } else {
-                sum = sum.wrapping_add(arena.peek(Addr(at)));
-            }
+            sum = sum.wrapping_add(arena.peek(Addr(at)));
             at += 8;
         }
         std::hint::black_box(sum);

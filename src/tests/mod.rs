@@ -1,3 +1,4 @@
 //! Tests that span floors.
 
+mod determinism;
 mod oracle;
