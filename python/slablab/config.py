@@ -72,9 +72,6 @@ class Part:
         """The JSON form of it: its name, and what was given."""
         raise NotImplementedError
 
-    def __str__(self) -> str:
-        return repr(self)
-
 
 class Typed(Part):
     """A part whose parameters are dataclass fields."""
@@ -82,7 +79,7 @@ class Typed(Part):
     kind: ClassVar[str]
     """The name the core knows it by."""
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {"name": self.kind} | {name: plain(value) for name, value in given.items() if value is not None}
 
@@ -143,7 +140,7 @@ class Named(Part):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "given", tuple((k, plain(v)) for k, v in sorted(given.items()) if v is not None))
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         return {"name": self.name, **dict(self.given)}
 
     def __repr__(self) -> str:
@@ -206,7 +203,7 @@ class Slub(AllocatorConfig):
     min_partial: int | None = None
     """an empty cpu slab is kept while its node has fewer partial slabs than this"""
     first_free: Literal["head", "tail"] | None = None
-    """where on the node list a full slab goes at its first free: "head" or "tail""""
+    """where on the node list a full slab goes at its first free: "head" or "tail" """
     defrag_ratio: int | None = None
     """how often an allocation looks at other nodes' partial slabs, 0 (never) .. 1024 (always)"""
     kmalloc_max: int | None = None
@@ -241,7 +238,7 @@ class Slob(AllocatorConfig):
 
 @config
 class Slqb(AllocatorConfig):
-    """SLQB: a queue of free objects per CPU and lists of remotely freed ones, flushed in batches, over pages per CPU."""
+    """SLQB: a queue of free objects per CPU, lists of remotely freed ones, flushed in batches."""
 
     kind = "slqb"
     era: str = field(default="2.6.29", kw_only=False)
@@ -290,8 +287,9 @@ class Allocator(Named):
 class Sim(Named):
     """A simulated machine: a preset, `cpus` of its CPUs, and any of its figures replaced.
 
-    `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a machine
-    to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
+    `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a
+    machine to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and
+    confidence.
     """
 
     part = "machine"

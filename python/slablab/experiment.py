@@ -81,7 +81,7 @@ def warn_oversubscribed(results: Iterable[Result]) -> None:
     if rows:
         warnings.warn(
             f"{rows} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on the "
-            "host's CPUs, so waits and throughput are the host scheduler's, not the allocator's; do not read scaling from them.",
+            "host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
             OversubscribedWarning,
             stacklevel=3,
         )
