@@ -406,29 +406,42 @@ TYPED: dict[str, dict[str, type[Typed]]] = {
 }
 
 
+def classes() -> list[str]:
+    """Names of all config classes."""
+    return [cls.__name__ for kinds in TYPED.values() for cls in kinds.values()] + ["Sim", "Allocator", "Workload"]
+
+
+def build(part: str, name: str, given: Mapping[str, Any]) -> Any:
+    """The config object of a machine, allocator or workload by name: of its own class where it has one."""
+    if typed := TYPED[part].get(name):
+        return typed(**given)
+    generic: dict[str, Callable[..., Part]] = {"machine": Sim, "allocator": Allocator, "workload": Workload}
+    return generic[part](name, **given)
+
+
 def machine(given: MachineLike) -> Sim | Native:
     """The machine that a string or an object means."""
     if isinstance(given, Sim | Native):
         return given
-    return Native() if text("machine", given) == "native" else Sim(given)
+    made: Sim | Native = build("machine", text("machine", given), {})
+    return made
 
 
 def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
     """The allocator that a string ("slub", "slub@2.6.24") or an object means."""
     if isinstance(given, AllocatorConfig | Allocator):
         return given
-    generic = Allocator(text("allocator", given))
-    typed = TYPED["allocator"].get(generic.name)
-    made: Any = typed(dict(generic.given)["era"]) if typed else generic  # type: ignore[call-arg]
-    return made  # type: ignore[no-any-return]
+    name, _, era = text("allocator", given).partition("@")
+    made: AllocatorConfig | Allocator = build("allocator", name, {"era": era} if era else {})
+    return made
 
 
 def workload(given: WorkloadLike) -> Tbench | Script | Workload:
     """The workload that a string or an object means."""
     if isinstance(given, Tbench | Script | Workload):
         return given
-    name = text("workload", given)
-    return Tbench() if name == Tbench.kind else Workload(name)
+    made: Tbench | Script | Workload = build("workload", text("workload", given), {})
+    return made
 
 
 def text(part: str, given: object) -> str:
