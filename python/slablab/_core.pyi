@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 # Numbers are an array; words a pair (codes, names).
 Column: TypeAlias = NDArray[Any] | tuple[NDArray[Any], list[str]]
-# A finished run: its document (JSON: config, summary, texts, host), and its frames by name.
+# A finished run: its document (JSON: config, summary, texts, checkpoints, host), and its frames by name.
 Crossing: TypeAlias = tuple[str, dict[str, dict[str, Column]]]
 
 class ConfigError(ValueError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 from slablab import published
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
-from slablab.config import PARTS, Part, Value, catalog, parameters, refused
+from slablab.config import PARTS, Part, Value, build, catalog, classes, refused
 from slablab.config import allocator as an_allocator
 from slablab.config import machine as a_machine
 from slablab.config import workload as a_workload
@@ -27,6 +28,10 @@ from slablab.result import Sweep
 from slablab.sweep import SweepInterrupted, listed, sweep
 
 _ABOUT = "The Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines."
+
+
+_CLASS = re.compile(rf"(?<![\w.])(?=(?:{'|'.join(classes())})\()")
+"""Where the name of a config class begins."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -310,14 +315,7 @@ def _with(part: Part, given: argparse.Namespace) -> Any:
     if not changed:
         return part
     document = part.document()
-    unknown = [name for name in changed if name not in (*parameters(part.part, str(document["name"])), "era")]
-    name = str(document.pop("name"))
-    make: Any = type(part)
-    if unknown or not hasattr(part, "kind"):
-        make = {"machine": a_machine, "allocator": an_allocator, "workload": a_workload}[part.part](name).__class__
-    if hasattr(make, "kind"):
-        return make(**{**document, **changed})
-    return make(name, **{**document, **changed})
+    return build(part.part, str(document.pop("name")), document | changed)
 
 
 def _over(words: Iterable[str]) -> dict[str, list[Value]]:
@@ -414,13 +412,9 @@ def _picture(axes: Any, path: Path) -> None:
 
 def _echo(function: str, arguments: dict[str, Any]) -> None:
     """Prints the Python line that does the same, to stderr so that stdout stays the result."""
-    words = [repr(v) if not k else f"{k}={v!r}" for k, v in arguments.items() if v not in (None, False, {})]
-    line = f"sl.{function}({', '.join(words)})"
-    for name in (
-        *(c for c in ("Allocator", "Native", "Null", "Sim", "Slab", "Slob", "Slqb", "Slub", "Tbench", "Workload")),
-    ):
-        line = line.replace(f"{name}(", f"sl.{name}(")
-    print(f"# {line}", file=sys.stderr)
+    given = {k: v for k, v in arguments.items() if v is not None and v is not False and v != {}}
+    line = ", ".join(f"{k}={v!r}" if k else repr(v) for k, v in given.items())
+    print(f"# sl.{function}({_CLASS.sub('sl.', line)})", file=sys.stderr)
 
 
 def _one_line(message: Warning | str, *_: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slablab import _core, config
-from slablab.config import Allocator, AllocatorConfig, Native, Sim, Tbench, Value, Workload
+from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Value, Workload
 from slablab.result import Result
 
 
@@ -23,7 +23,7 @@ class Experiment:
 
     machine: Sim | Native = field(default_factory=Sim)
     allocator: AllocatorConfig | Allocator
-    workload: Tbench | Workload
+    workload: Tbench | Script | Workload
     seed: int = 1
 
     def __init__(

@@ -36,6 +36,8 @@ class Result:
         """What the host had to do with it: not compared between runs."""
         self.texts: dict[str, str] = parsed["texts"]
         """Ready-made texts by name."""
+        self.checkpoints: list[dict[str, Any]] = parsed["checkpoints"]
+        """What the checkpoints of a script saw: name, filled slots, and the state of each of its caches."""
         self.repeat = repeat
         """Which repeat of its cell it is, from 0."""
         self._summary: Row = parsed["summary"]
@@ -96,7 +98,13 @@ class Result:
         Its `result` is byte-identical for the same configuration, seed and version; its `host` is not compared.
         """
         frames = {name: {c: _listed(v) for c, v in columns.items()} for name, columns in self._frames.items()}
-        result = {"config": self.config, "summary": self._summary, "frames": frames, "texts": self.texts}
+        result = {
+            "config": self.config,
+            "summary": self._summary,
+            "frames": frames,
+            "texts": self.texts,
+            "checkpoints": self.checkpoints,
+        }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
 
     def __repr__(self) -> str:

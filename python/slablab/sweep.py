@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -204,20 +205,13 @@ def _elsewhere(executor: Executor, cells: list[Cell], done: Callable[[int, Cross
             future.cancel()
 
 
-class _bar:  # noqa: N801
-    """A progress bar, or none: a context that gives the function to call at each step."""
+@contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[], object]]:
+    """A progress bar, or none: gives the function to call at each step."""
+    if not shown:
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
 
-    def __init__(self, total: int, shown: bool) -> None:
-        self.total, self.shown = total, shown
-
-    def __enter__(self) -> Callable[[], object]:
-        if not self.shown:
-            return lambda: None
-        from tqdm.auto import tqdm
-
-        self.bar = tqdm(total=self.total, unit="run")
-        return self.bar.update
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            self.bar.close()
+    with tqdm(total=total, unit="run") as bar:
+        yield bar.update

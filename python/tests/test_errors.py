@@ -40,6 +40,8 @@ def sweep(**parts):
         (run(allocator=sl.Slub(order=11)), ["allocator.order = 11", "0..10"]),
         (run(allocator=sl.Slab(order=11)), ["allocator.order = 11", "0..10"]),
         (run(allocator=sl.Slqb(order=11)), ["allocator.order = 11", "0..10"]),
+        (run(workload=sl.Script(ops=[{"op": {"free": {"slot": 3}}}])), ["workload.ops[0]", "slot"]),
+        (run(workload=sl.Script(ops=[{"op": {"allok": {}}}])), ["workload.ops", "allok"]),
         (run(seed=-1), ["seed = -1", "from 0"]),
         (run(seed=1.5), ["seed = 1.5", "whole number"]),
         (sweep(over={}), ["over = {}", "at least one axis"]),

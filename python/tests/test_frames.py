@@ -134,3 +134,19 @@ def test_native_rows_beyond_the_host_say_so():
     assert row["oversubscribed"]
     assert not row["simulated"]
     assert row["unit"] == "MB/s (allocator only)"
+
+
+def test_a_script_reports_its_caches_at_each_checkpoint():
+    script = sl.Script(
+        caches=[{"name": "buffer_head", "size": 104}],
+        ops=[
+            {"op": {"alloc": {"cache": 0, "slot": 0}}},
+            {"op": {"checkpoint": {"name": "taken"}}},
+            {"cpu": 1, "op": {"free": {"slot": 0}}},
+            {"op": {"checkpoint": {"name": "freed"}}},
+        ],
+    )
+    one = sl.run(machine=sl.Sim(cpus=2), allocator="slub@2.6.24", workload=script)
+    assert [c["name"] for c in one.checkpoints] == ["taken", "freed"]
+    assert one.checkpoints[0]["caches"] != one.checkpoints[1]["caches"]
+    assert json.loads(one.to_json())["result"]["checkpoints"] == one.checkpoints
