@@ -42,26 +42,26 @@ macro_rules! recordings {
 }
 
 // SLAB
-// use crate::alloc::slab::Slab;
-// recordings! {
-//     slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24" };
-//     slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24" };
-//     slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24" };
-//     slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
-//     slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
-// }
+use crate::alloc::slab::Slab;
+recordings! {
+    slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24" };
+    slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24" };
+    slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24" };
+    slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
+    slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
+}
 
-// SLUB
-// use crate::alloc::slub::Slub;
-// recordings! {
-//     slub2624_smp1_every_checkpoint_is_equal: "controlled/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
-//     slub2624_smp2_every_checkpoint_is_equal: "controlled/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
-//     slub2624rc2_smp2_every_checkpoint_is_equal: "controlled/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
-//     slub2624_smp1_every_object_is_placed_equal: "placement/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
-//     slub2624_smp2_every_object_is_placed_equal: "placement/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
-//     slub2624rc2_smp1_every_object_is_placed_equal: "placement/slub2624rc2_smp1", Slub, { "era": "2.6.24-rc2", "merge": false };
-//     slub2624rc2_smp2_every_object_is_placed_equal: "placement/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
-// }
+// SLUB: recorded with slub_nomerge.
+use crate::alloc::slub::Slub;
+recordings! {
+    slub2624_smp1_every_checkpoint_is_equal: "controlled/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
+    slub2624_smp2_every_checkpoint_is_equal: "controlled/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
+    slub2624rc2_smp2_every_checkpoint_is_equal: "controlled/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
+    slub2624_smp1_every_object_is_placed_equal: "placement/slub2624_smp1", Slub, { "era": "2.6.24", "merge": false };
+    slub2624_smp2_every_object_is_placed_equal: "placement/slub2624_smp2", Slub, { "era": "2.6.24", "merge": false };
+    slub2624rc2_smp1_every_object_is_placed_equal: "placement/slub2624rc2_smp1", Slub, { "era": "2.6.24-rc2", "merge": false };
+    slub2624rc2_smp2_every_object_is_placed_equal: "placement/slub2624rc2_smp2", Slub, { "era": "2.6.24-rc2", "merge": false };
+}
 
 // SLOB: the recordings keep the descriptors of caches elsewhere.
 use crate::alloc::slob::Slob;
