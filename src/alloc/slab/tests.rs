@@ -295,7 +295,8 @@ fn own_metadata_lives_in_the_general_caches() {
 fn a_destroyed_cache_gives_back_its_arrays_and_its_name_unless_objects_remain() {
     with_cache(4, 2, 512, |slab, _| {
         let held = |slab: &mut Slab<Sim>| -> Vec<u64> {
-            (0..GENERAL.len()).map(|i| slab.report_info(i).live_objects).collect()
+            // From size-256 on: the smaller ones hold headers of slabs that the arrays leave behind.
+            (4..GENERAL.len()).map(|i| slab.report_info(i).live_objects).collect()
         };
         let before = held(slab);
         let cache = slab.create_cache(CacheSpec::new("short", 64)).unwrap();
