@@ -1,3 +1,5 @@
 //! Tests that span floors.
 
+mod conformance;
+mod floors;
 mod oracle;
