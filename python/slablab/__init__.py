@@ -10,7 +10,7 @@ Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame
 from slablab import plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
-from slablab.config import Allocator, Native, Null, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
+from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
@@ -27,6 +27,7 @@ __all__ = [
     "OversubscribedWarning",
     "Reproduction",
     "Result",
+    "Script",
     "Sim",
     "Slab",
     "SlabCorruption",

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 # Numbers are an array; words a pair (codes, names).
 Column: TypeAlias = NDArray[Any] | tuple[NDArray[Any], list[str]]
-# A finished run: its document (JSON: config, summary, texts, host), and its frames by name.
+# A finished run: its document (JSON: config, summary, texts, checkpoints, host), and its frames by name.
 Crossing: TypeAlias = tuple[str, dict[str, dict[str, Column]]]
 
 class ConfigError(ValueError):
@@ -21,7 +21,9 @@ class SlabCorruption(RuntimeError):
     """A broken invariant of an allocator, or a panic of the core."""
 
 def run(config: str) -> Crossing: ...
-def run_many(configs: Sequence[str], threads: int | None, done: Callable[[int, Crossing | Exception], object]) -> None: ...
+def run_many(
+    configs: Sequence[str], threads: int | None, done: Callable[[int, Crossing | Exception], object]
+) -> None: ...
 def expand(config: str) -> str: ...
 def catalog() -> str: ...
 def version() -> str: ...

@@ -32,7 +32,9 @@ def target(figure: Published, fit: Baseline) -> float:
     return sum(series[n] for n in fit.clients) / len(fit.clients)
 
 
-def measure(figure: Published, values: Mapping[str, float], clients: tuple[int, ...], seeds: int, say: Callable[[str], object]) -> float:
+def measure(
+    figure: Published, values: Mapping[str, float], clients: tuple[int, ...], seeds: int, say: Callable[[str], object]
+) -> float:
     """The simulated mean over `clients`, best of `seeds` at each, with these constants."""
     allocator = next(a for a in figure.allocators if a.partition("@")[0] == figure.baseline)
     over: dict[str, list[float] | tuple[int, ...]] = {name: [value] for name, value in values.items()}
@@ -94,10 +96,13 @@ def _solve(
 
 def written(figure: Published, constants: list[Constant]) -> str:
     """The constants as the TOML file of the package."""
-    text = f"# Written by `python -m slablab.calibration {figure.name}`: fitted on the {figure.baseline} series alone.\n"
+    text = (
+        f"# Written by `python -m slablab.calibration {figure.name}`: fitted on the {figure.baseline} series alone.\n"
+    )
     for c in constants:
         text += (
-            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\nplausible = [{c.plausible[0]}, {c.plausible[1]}]\n'
+            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\n'
+            f"plausible = [{c.plausible[0]}, {c.plausible[1]}]\n"
             f'fitted_on = "{c.fitted_on}"\ntarget = {c.target}\nreached = {c.reached}\nreason = "{c.reason}"\n'
         )
     return text

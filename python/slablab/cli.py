@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 from slablab import published
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
-from slablab.config import PARTS, Part, Value, catalog, parameters, refused
+from slablab.config import PARTS, Part, Value, build, catalog, classes, refused
 from slablab.config import allocator as an_allocator
 from slablab.config import machine as a_machine
 from slablab.config import workload as a_workload
@@ -27,6 +28,10 @@ from slablab.result import Sweep
 from slablab.sweep import SweepInterrupted, listed, sweep
 
 _ABOUT = "The Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines."
+
+
+_CLASS = re.compile(rf"(?<![\w.])(?=(?:{'|'.join(classes())})\()")
+"""Where the name of a config class begins."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = given.command
     with warnings.catch_warnings():
-        warnings.showwarning = _one_line
+        warnings.showwarning = _one_line  # type: ignore[assignment]
         try:
             return command(given)
         except ConfigError as e:
@@ -61,9 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], about: str, example: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], about: str, example: str
+    ) -> argparse.ArgumentParser:
         text = argparse.RawDescriptionHelpFormatter
-        made = commands.add_parser(name, help=about, description=about, epilog=f"example:\n  {example}", formatter_class=text)
+        made = commands.add_parser(
+            name, help=about, description=about, epilog=f"example:\n  {example}", formatter_class=text
+        )
         made.set_defaults(command=run)
         return made
 
@@ -80,13 +89,19 @@ def _parser() -> argparse.ArgumentParser:
         "sweep",
         _sweep,
         "Run every combination of allocators and parameter values.",
-        "slablab sweep --allocator slab,slub --workload tbench --over workload.clients=1..16 --png grid.png --csv grid.csv",
+        "slablab sweep --allocator slab,slub --over workload.clients=1..16 --png grid.png --csv grid.csv",
     )
     _experiment(many)
     many.add_argument(
-        "--over", action="append", default=[], metavar="NAME=VALUES", help="an axis: 1..16 (both ends count) or 1,2,4; repeatable"
+        "--over",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="an axis: 1..16 (both ends count) or 1,2,4; repeatable",
     )
-    many.add_argument("--repeats", type=int, default=1, metavar="N", help="runs per cell, with seeds from --seed on (default 1)")
+    many.add_argument(
+        "--repeats", type=int, default=1, metavar="N", help="runs per cell, with seeds from --seed on (default 1)"
+    )
     many.add_argument("--threads", type=int, metavar="N", help="host threads for simulated runs (default: all cores)")
     many.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run as CSV")
     many.add_argument("--png", type=Path, metavar="FILE", help="draw throughput against the first axis of --over")
@@ -98,17 +113,26 @@ def _parser() -> argparse.ArgumentParser:
         "slablab reproduce piggin-2007-tbench --out figure/",
     )
     again.add_argument("name", metavar="NAME", help=f"a published result: {', '.join(published.ALL)}")
-    again.add_argument("--out", type=Path, metavar="FOLDER", help="write picture, table and CSV there (made if missing)")
+    again.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write picture, table and CSV there (made if missing)"
+    )
     again.add_argument("--png", type=Path, metavar="FILE", help="write the picture")
     again.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
     again.add_argument("--quick", action="store_true", help="few points, one seed: a look in half a minute")
     again.add_argument("--seeds", type=int, default=5, metavar="N", help="best of so many seeds (default 5)")
     again.add_argument("--seed", type=int, default=1, metavar="N", help="the first of them (default 1)")
     again.add_argument("--threads", type=int, metavar="N", help="host threads (default: all cores)")
-    again.add_argument("--sensitivity", action="store_true", help="also the plateau ratio with each uncertain figure × 0.7 and × 1.4")
+    again.add_argument(
+        "--sensitivity", action="store_true", help="also the plateau ratio with each uncertain figure × 0.7 and × 1.4"
+    )
     again.add_argument("--json", action="store_true", help="print the table as JSON")
 
-    listing = command("catalog", _catalog, "List what exists, with every parameter, default, unit and meaning.", "slablab catalog --json")
+    listing = command(
+        "catalog",
+        _catalog,
+        "List what exists, with every parameter, default, unit and meaning.",
+        "slablab catalog --json",
+    )
     listing.add_argument("--json", action="store_true", help="print it as JSON")
     return parser
 
@@ -116,10 +140,14 @@ def _parser() -> argparse.ArgumentParser:
 def _experiment(parser: argparse.ArgumentParser) -> None:
     """The options that name the parts of an experiment."""
     several = "; several with commas" if parser.prog.endswith("sweep") else ""
-    parser.add_argument("--machine", default="opteron-2x4-2007", metavar="NAME", help=f"preset or native{several} (default %(default)s)")
+    parser.add_argument(
+        "--machine", default="opteron-2x4-2007", metavar="NAME", help=f"preset or native{several} (default %(default)s)"
+    )
     parser.add_argument("--allocator", required=True, metavar="NAME", help=f"as slub or slub@2.6.24{several}")
     parser.add_argument("--workload", default="tbench", metavar="NAME", help=f"workload{several} (default %(default)s)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, as machine.cpus=4; repeatable")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, as machine.cpus=4; repeatable"
+    )
     parser.add_argument("--seconds", type=float, metavar="S", help="seconds measured, as --set workload.seconds=S")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default 1)")
     parser.add_argument("--json", action="store_true", help="print the complete result as JSON")
@@ -137,10 +165,8 @@ def _run(given: argparse.Namespace) -> int:
         print(result.to_json())
         return 0
     width = max(len(c) for c in frame.columns)
-    figures = set(frame.columns[list(frame.columns).index("version") + 1 :])
     for name, value in frame.iloc[0].items():
-        if name not in figures:
-            print(f"{name!s:<{width}}  {_shown(value)}")
+        print(f"{name!s:<{width}}  {_shown(value)}")
     return 0
 
 
@@ -182,7 +208,10 @@ def _reproduce(given: argparse.Namespace) -> int:
     _writable([given.png, given.csv])
     if folder is not None:
         _made(folder)
-    png, table = given.png or (folder and folder / f"{figure.name}.png"), given.csv or (folder and folder / f"{figure.name}.csv")
+    png, table = (
+        given.png or (folder and folder / f"{figure.name}.png"),
+        given.csv or (folder and folder / f"{figure.name}.csv"),
+    )
     _echo("reproduce", {"": figure.name, "quick": given.quick, "seeds": given.seeds, "seed": given.seed})
     made = reproduce(
         figure.name,
@@ -286,14 +315,7 @@ def _with(part: Part, given: argparse.Namespace) -> Any:
     if not changed:
         return part
     document = part.document()
-    unknown = [name for name in changed if name not in (*parameters(part.part, str(document["name"])), "era")]
-    name = str(document.pop("name"))
-    make: Any = type(part)
-    if unknown or not hasattr(part, "kind"):
-        make = {"machine": a_machine, "allocator": an_allocator, "workload": a_workload}[part.part](name).__class__
-    if hasattr(make, "kind"):
-        return make(**{**document, **changed})
-    return make(name, **{**document, **changed})
+    return build(part.part, str(document.pop("name")), document | changed)
 
 
 def _over(words: Iterable[str]) -> dict[str, list[Value]]:
@@ -390,11 +412,9 @@ def _picture(axes: Any, path: Path) -> None:
 
 def _echo(function: str, arguments: dict[str, Any]) -> None:
     """Prints the Python line that does the same, to stderr so that stdout stays the result."""
-    words = [repr(v) if not k else f"{k}={v!r}" for k, v in arguments.items() if v not in (None, False, {})]
-    line = f"sl.{function}({', '.join(words)})"
-    for name in (*(c for c in ("Allocator", "Native", "Null", "Sim", "Slab", "Slob", "Slqb", "Slub", "Tbench", "Workload")),):
-        line = line.replace(f"{name}(", f"sl.{name}(")
-    print(f"# {line}", file=sys.stderr)
+    given = {k: v for k, v in arguments.items() if v is not None and v is not False and v != {}}
+    line = ", ".join(f"{k}={v!r}" if k else repr(v) for k, v in given.items())
+    print(f"# sl.{function}({_CLASS.sub('sl.', line)})", file=sys.stderr)
 
 
 def _one_line(message: Warning | str, *_: Any) -> None:

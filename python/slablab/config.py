@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transfo
 from slablab import _core
 from slablab._core import ConfigError
 
-Value: TypeAlias = bool | int | float | str | None
+Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 """What a parameter may be."""
 
 PARTS = ("machine", "allocator", "workload")
@@ -72,8 +72,11 @@ class Part:
         """The JSON form of it: its name, and what was given."""
         raise NotImplementedError
 
-    def __str__(self) -> str:
-        return repr(self)
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Part) and self.document() == other.document()
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.document(), sort_keys=True))
 
 
 class Typed(Part):
@@ -82,7 +85,7 @@ class Typed(Part):
     kind: ClassVar[str]
     """The name the core knows it by."""
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {"name": self.kind} | {name: plain(value) for name, value in given.items() if value is not None}
 
@@ -104,7 +107,7 @@ T = TypeVar("T", bound=Typed)
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def config(cls: type[T]) -> type[T]:
     """Makes a frozen keyword-only dataclass whose constructor refuses an unknown parameter as ConfigError."""
-    made = dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    made = dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
     construct: Callable[..., None] = made.__init__
     names = [f.name for f in fields(made)]  # type: ignore[arg-type]
 
@@ -123,6 +126,10 @@ def plain(value: object) -> Value:
     """A parameter's value as JSON knows it: NumPy scalars become Python's own."""
     if isinstance(value, bool | int | float | str) or value is None:
         return value
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
     item = getattr(value, "item", None)
     if callable(item):
         return plain(item())
@@ -143,7 +150,7 @@ class Named(Part):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "given", tuple((k, plain(v)) for k, v in sorted(given.items()) if v is not None))
 
-    def document(self) -> dict[str, Value]:
+    def document(self) -> dict[str, Value]:  # noqa: D102
         return {"name": self.name, **dict(self.given)}
 
     def __repr__(self) -> str:
@@ -206,7 +213,7 @@ class Slub(AllocatorConfig):
     min_partial: int | None = None
     """an empty cpu slab is kept while its node has fewer partial slabs than this"""
     first_free: Literal["head", "tail"] | None = None
-    """where on the node list a full slab goes at its first free: "head" or "tail""""
+    """where on the node list a full slab goes at its first free: "head" or "tail" """
     defrag_ratio: int | None = None
     """how often an allocation looks at other nodes' partial slabs, 0 (never) .. 1024 (always)"""
     kmalloc_max: int | None = None
@@ -241,7 +248,7 @@ class Slob(AllocatorConfig):
 
 @config
 class Slqb(AllocatorConfig):
-    """SLQB: a queue of free objects per CPU and lists of remotely freed ones, flushed in batches, over pages per CPU."""
+    """SLQB: a queue of free objects per CPU, lists of remotely freed ones, flushed in batches."""
 
     kind = "slqb"
     era: str = field(default="2.6.29", kw_only=False)
@@ -263,7 +270,7 @@ class Null(AllocatorConfig):
     era: str = field(default="1", kw_only=False)
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Allocator(Named):
     """Any allocator of the catalog by name: `Allocator("slub@2.6.24", order=3)`."""
 
@@ -286,12 +293,13 @@ class Allocator(Named):
 # Machines
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Sim(Named):
     """A simulated machine: a preset, `cpus` of its CPUs, and any of its figures replaced.
 
-    `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a machine
-    to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
+    `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a
+    machine to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and
+    confidence.
     """
 
     part = "machine"
@@ -350,7 +358,32 @@ class Tbench(Typed):
     """protocol work on native: skip (allocator only) or spin"""
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@config
+class Script(Typed):
+    """An explicit list of operations, each on the CPU it names, one at a time.
+
+    `Script(caches=[{"name": "dentry", "size": 208}], ops=[{"op": {"alloc": {"cache": 0, "slot": 7}}},
+    {"cpu": 1, "op": {"free": {"slot": 7}}}, {"op": {"checkpoint": {"name": "freed on another CPU"}}}])`; the result's
+    `checkpoints` hold the state of the caches at each checkpoint.
+    """
+
+    part = "workload"
+    kind = "script"
+    caches: Sequence[Mapping[str, Any]] = ()
+    """caches made before the first step: name, size, align, flags"""
+    ops: Sequence[Mapping[str, Any]] = ()
+    """
+    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, destroy,
+    checkpoint)
+    """
+
+    def __post_init__(self) -> None:
+        # A copy in plain lists and dicts: what the caller does to his own later does not reach this one.
+        for name in ("caches", "ops"):
+            object.__setattr__(self, name, plain(list(getattr(self, name))))
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Workload(Named):
     """Any workload of the catalog by name: `Workload("tbench", clients=4)`."""
 
@@ -364,38 +397,51 @@ class Workload(Named):
 
 MachineLike: TypeAlias = Sim | Native | str
 AllocatorLike: TypeAlias = AllocatorConfig | Allocator | str
-WorkloadLike: TypeAlias = Tbench | Workload | str
+WorkloadLike: TypeAlias = Tbench | Script | Workload | str
 
 TYPED: dict[str, dict[str, type[Typed]]] = {
     "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
     "machine": {"native": Native},
-    "workload": {"tbench": Tbench},
+    "workload": {"tbench": Tbench, "script": Script},
 }
+
+
+def classes() -> list[str]:
+    """Names of all config classes."""
+    return [cls.__name__ for kinds in TYPED.values() for cls in kinds.values()] + ["Sim", "Allocator", "Workload"]
+
+
+def build(part: str, name: str, given: Mapping[str, Any]) -> Any:
+    """The config object of a machine, allocator or workload by name: of its own class where it has one."""
+    if typed := TYPED[part].get(name):
+        return typed(**given)
+    generic: dict[str, Callable[..., Part]] = {"machine": Sim, "allocator": Allocator, "workload": Workload}
+    return generic[part](name, **given)
 
 
 def machine(given: MachineLike) -> Sim | Native:
     """The machine that a string or an object means."""
     if isinstance(given, Sim | Native):
         return given
-    return Native() if text("machine", given) == "native" else Sim(given)
+    made: Sim | Native = build("machine", text("machine", given), {})
+    return made
 
 
 def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
     """The allocator that a string ("slub", "slub@2.6.24") or an object means."""
     if isinstance(given, AllocatorConfig | Allocator):
         return given
-    generic = Allocator(text("allocator", given))
-    typed = TYPED["allocator"].get(generic.name)
-    made: Any = typed(dict(generic.given)["era"]) if typed else generic  # type: ignore[call-arg]
-    return made  # type: ignore[no-any-return]
+    name, _, era = text("allocator", given).partition("@")
+    made: AllocatorConfig | Allocator = build("allocator", name, {"era": era} if era else {})
+    return made
 
 
-def workload(given: WorkloadLike) -> Tbench | Workload:
+def workload(given: WorkloadLike) -> Tbench | Script | Workload:
     """The workload that a string or an object means."""
-    if isinstance(given, Tbench | Workload):
+    if isinstance(given, Tbench | Script | Workload):
         return given
-    name = text("workload", given)
-    return Tbench() if name == Tbench.kind else Workload(name)
+    made: Tbench | Script | Workload = build("workload", text("workload", given), {})
+    return made
 
 
 def text(part: str, given: object) -> str:

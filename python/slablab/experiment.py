@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slablab import _core, config
-from slablab.config import Allocator, AllocatorConfig, Native, Sim, Tbench, Value, Workload
+from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Value, Workload
 from slablab.result import Result
 
 
@@ -23,7 +23,7 @@ class Experiment:
 
     machine: Sim | Native = field(default_factory=Sim)
     allocator: AllocatorConfig | Allocator
-    workload: Tbench | Workload
+    workload: Tbench | Script | Workload
     seed: int = 1
 
     def __init__(
@@ -81,7 +81,7 @@ def warn_oversubscribed(results: Iterable[Result]) -> None:
     if rows:
         warnings.warn(
             f"{rows} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on the "
-            "host's CPUs, so waits and throughput are the host scheduler's, not the allocator's; do not read scaling from them.",
+            "host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
             OversubscribedWarning,
             stacklevel=3,
         )

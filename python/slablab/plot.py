@@ -32,11 +32,23 @@ _LABELS = {
 
 @overload
 def throughput(
-    frame: pd.DataFrame | Sweep, *, x: str = ..., hue: str = ..., style: str | None = ..., col: None = ..., ax: Axes | None = ...
+    frame: pd.DataFrame | Sweep,
+    *,
+    x: str = ...,
+    hue: str = ...,
+    style: str | None = ...,
+    col: None = ...,
+    ax: Axes | None = ...,
 ) -> Axes: ...
 @overload
 def throughput(
-    frame: pd.DataFrame | Sweep, *, x: str = ..., hue: str = ..., style: str | None = ..., col: str, ax: Sequence[Axes] | None = ...
+    frame: pd.DataFrame | Sweep,
+    *,
+    x: str = ...,
+    hue: str = ...,
+    style: str | None = ...,
+    col: str,
+    ax: Sequence[Axes] | None = ...,
 ) -> list[Axes]: ...
 def throughput(
     frame: pd.DataFrame | Sweep,
@@ -69,10 +81,13 @@ def throughput(
         _lines(axis, part, data, x, hue, style)
         axis.set_xlabel(_LABELS.get(x, x))
         axis.set_ylabel(f"throughput ({units[0]})")
-        axis.set_ylim(bottom=0)
+        _whole_ticks(axis, part[x])
         axis.grid(alpha=0.25)
         if col is not None:
             axis.set_title(f"{panel} CPU{'' if panel == 1 else 's'}" if col == "cpus" else f"{col} = {panel}")
+    for axis in axes:
+        # Once all are drawn: panels share the axis, and a limit set earlier would cut the later ones.
+        axis.set_ylim(bottom=0)
     if col is None:
         axes[0].legend(frameon=False, fontsize="small")
         axes[0].set_title(f"{_names(data, 'workload')} throughput")
@@ -157,7 +172,16 @@ def _colours(keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """An allocator's own colour for its first series, spare ones for its other eras and for anything else."""
     spare = itertools.cycle(_SPARE)
     own = dict(COLOURS)
-    return {key: own.pop(key[0], None) or next(spare) for key in keys}
+    return {key: own.pop(key[0], "") or next(spare) for key in keys}
+
+
+def _whole_ticks(ax: Axes, values: pd.Series[Any]) -> None:
+    """Keeps the ticks of counts on whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+    from pandas.api.types import is_integer_dtype
+
+    if is_integer_dtype(values):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _panels(count: int, ax: Any) -> list[Any]:

@@ -62,7 +62,7 @@ PIGGIN_2007 = Published(
             parameter="workload.protocol_scale",
             clients=tuple(range(9, 17)),
             plausible=(0.6, 1.6),
-            reason="a loopback segment is 5,000 to 6,000 instructions at about two cycles each; unscaled it is 10,000 cycles",
+            reason="a loopback segment takes 5,000 to 6,000 instructions of about two cycles; unscaled: 10,000 cycles",
         ),
         Baseline(
             parameter="machine.idle_scale",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab import published
@@ -103,7 +103,13 @@ class Reproduction:
             for n in (n for n in self._clients() if n in points):
                 said, got = points[n], self._best[n][name]
                 use = "scored" if name == self.figure.scored else "baseline" if n in fitted else "shape"
-                row: dict[str, Any] = {"allocator": name, "clients": n, "use": use, "published_mb_s": said, "simulated_mb_s": got}
+                row: dict[str, Any] = {
+                    "allocator": name,
+                    "clients": n,
+                    "use": use,
+                    "published_mb_s": said,
+                    "simulated_mb_s": got,
+                }
                 row["error_pct"] = 100 * (got / said - 1)
                 if name == self.figure.scored:
                     row["published_ratio"] = said / self.published[self.figure.baseline][n]
@@ -151,7 +157,15 @@ class Reproduction:
             era = data.loc[data["allocator"] == name, "era"].iloc[0]
             colour = plot.COLOURS[name]
             at = best.index.to_numpy()
-            ax.plot(at, best.to_numpy(), color=colour, marker=marker, markersize=4, linewidth=1.5, label=f"{name}@{era}, simulated")
+            ax.plot(
+                at,
+                best.to_numpy(),
+                color=colour,
+                marker=marker,
+                markersize=4,
+                linewidth=1.5,
+                label=f"{name}@{era}, simulated",
+            )
             ax.fill_between(at, worst.to_numpy(), best.to_numpy(), color=colour, alpha=0.12, linewidth=0)
         for name, points in self.published.items():
             ax.plot(
@@ -168,11 +182,13 @@ class Reproduction:
         ax.set_ylim(bottom=0)
         ax.grid(alpha=0.25)
         ax.legend(frameon=False, fontsize="small", loc="lower right")
-        fitted = ", ".join(f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants)
+        fitted = ", ".join(
+            f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants
+        )
         plot.note(ax, f"{plot.caption(data)} · fitted on {self.figure.baseline}: {fitted}")
         return ax
 
-    def sensitivity(self, progress: bool = False) -> pd.DataFrame:
+    def sensitivity(self, clients: Sequence[int] = SENSITIVITY_CLIENTS, progress: bool = False) -> pd.DataFrame:
         """The plateau ratio with each unfitted low-confidence figure of the machine scaled by 0.7 and by 1.4.
 
         One seed, some of the plateau's clients, nothing fitted again: it says what the ratio hangs on.
@@ -184,13 +200,19 @@ class Reproduction:
         figures = {name: v["value"] for name, v in values.items() if v["confidence"] == "low"}
         scaled: list[tuple[str, float, float | str]] = [("(none)", 1.0, "")]
         for name, value in figures.items():
-            if f"machine.{name}" not in fitted and isinstance(value, int | float) and not isinstance(value, bool) and value:
+            if (
+                f"machine.{name}" not in fitted
+                and isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and value
+            ):
                 scaled += [(name, factor, float(value) * factor) for factor in SENSITIVITY_FACTORS]
         pair = [a for a in self.figure.allocators if a.partition("@")[0] in (self.figure.baseline, self.figure.scored)]
-        over = _over(self.figure, SENSITIVITY_CLIENTS)
-        over["machine"] = [Sim(self.figure.machine, **({} if not name.isidentifier() else {name: value})) for name, _, value in scaled]
+        over = _over(self.figure, clients)
+        changes: list[dict[str, Any]] = [{name: value} if value else {} for name, _, value in scaled]
+        over["machine"] = [Sim(self.figure.machine, **change) for change in changes]
         data = sweep(allocator=pair, workload=self.figure.workload, over=over, progress=progress).summary()
-        each = len(pair) * len(SENSITIVITY_CLIENTS)
+        each = len(pair) * len(clients)
         rows = []
         for at, (name, factor, value) in enumerate(scaled):
             part = data.iloc[at * each : (at + 1) * each].groupby("allocator")["throughput"].mean()
@@ -228,20 +250,21 @@ class Reproduction:
         """What the comparison amounts to, in lines."""
         means, at = self.plateau(), [n for n in self._clients() if n in self.figure.plateau]
         lines = [
-            f"plateau ({at[0]} to {at[-1]} clients): ratio {means['ratio']:.3f}, published {means['published ratio']:.3f}, "
-            f"distance {means['ratio'] - means['published ratio']:+.3f}"
+            f"plateau ({at[0]} to {at[-1]} clients): ratio {means['ratio']:.3f}, "
+            f"published {means['published ratio']:.3f}, distance {means['ratio'] - means['published ratio']:+.3f}"
         ]
         flat = {a: [self._best[n][a] for n in at] for a in self._names}
         spreads = ", ".join(f"{a} {(max(v) - min(v)) / statistics.fmean(v):.3f}" for a, v in flat.items())
         lines.append(f"plateau (max − min)/mean: {spreads}")
         errors = self.errors()
         for name in self.published:
-            part = errors.loc[errors["allocator"] == name, "error_pct"]
-            worst = errors.loc[part.abs().idxmax()]
+            part = errors.loc[errors["allocator"] == name, ["clients", "error_pct"]].reset_index(drop=True)
+            off = part["error_pct"].abs()
+            worst = part.iloc[int(off.to_numpy().argmax())]
             kind = "prediction" if name == self.figure.scored else "fitted series"
             lines.append(
-                f"{name} against published ({kind}): mean absolute error {part.abs().mean():.1f} %, "
-                f"worst {worst['error_pct']:+.1f} % at {worst['clients']} clients"
+                f"{name} against published ({kind}): mean absolute error {off.mean():.1f} %, "
+                f"worst {worst['error_pct']:+.1f} % at {worst['clients']:.0f} clients"
             )
         lines += [f"fitted: {c}" for c in self.constants]
         return [*lines, f"published: {self.figure.source}"]

@@ -16,56 +16,12 @@ if TYPE_CHECKING:
 
     from slablab._core import Column, Crossing
 
-MEASURES = (
-    "throughput",
-    "unit",
-    "elapsed_s",
-    "ops",
-    "alloc_fast_pct",
-    "free_fast_pct",
-    "free_remote_pct",
-    "slab_pages_peak",
-    "slab_pages_end",
-    "used_kb",
-    "lock_wait_pct",
-    "simulated",
-    "oversubscribed",
-    "version",
-)
-"""Columns of `summary()` that every workload on every machine has."""
-
-_LEAD = ("machine", "cpus", "allocator", "era", "workload")
 Row: TypeAlias = dict[str, Any]
 
 
 def short(dotted: str) -> str:
-    """Names the column of a dotted parameter.
-
-    It is the last word, but a workload's era (of its network rules) stays dotted, as `era` is the allocator's, and so
-    does what would be taken for a measure.
-    """
-    part, _, name = dotted.partition(".")
-    if not name or dotted == "workload.era" or name in (*MEASURES, *_LEAD[:1], "allocator", "workload", "seed", "repeat"):
-        return dotted
-    return name if part in ("machine", "allocator", "workload") else dotted
-
-
-def flat(config: Mapping[str, Any]) -> Row:
-    """Every parameter of a complete configuration as one row: identity first, the machine's figures last."""
-    parts: dict[str, Row] = {p: dict(config[p]) for p in ("machine", "allocator", "workload")}
-    names = {part: given.pop("name") for part, given in parts.items()}
-    rest = {part: {short(f"{part}.{k}"): _scalar(v) for k, v in given.items()} for part, given in parts.items()}
-    every: Row = {**names, **rest["allocator"], **rest["workload"], "seed": config["seed"], **rest["machine"]}
-    lead = [c for c in _LEAD if c in every]
-    figures = [c for c in rest["machine"] if c not in lead]
-    middle = [c for c in every if c not in lead and c not in figures]
-    return {c: every[c] for c in (*lead, *middle, *figures)}
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, Mapping) and "value" in value:
-        return value["value"]
-    return json.dumps(value) if isinstance(value, list | dict) else value
+    """Names the column of a dotted parameter: its last word, but a workload's era is told from the allocator's."""
+    return "workload_era" if dotted == "workload.era" else dotted.rpartition(".")[2]
 
 
 class Result:
@@ -80,6 +36,8 @@ class Result:
         """What the host had to do with it: not compared between runs."""
         self.texts: dict[str, str] = parsed["texts"]
         """Ready-made texts by name."""
+        self.checkpoints: list[dict[str, Any]] = parsed["checkpoints"]
+        """What the checkpoints of a script saw: name, filled slots, and the state of each of its caches."""
         self.repeat = repeat
         """Which repeat of its cell it is, from 0."""
         self._summary: Row = parsed["summary"]
@@ -101,10 +59,12 @@ class Result:
 
     def row(self) -> Row:
         """The row of `summary()`: every parameter, seed and repeat, and the totals of the run."""
-        parameters = flat(self.config)
-        figures = {c: parameters.pop(c) for c in _figures(self.config) if c in parameters}
-        seed = parameters.pop("seed")
-        return {**parameters, "seed": seed, "repeat": self.repeat, **self._summary, **figures}
+        row: Row = {}
+        for name, value in self._summary.items():
+            row[name] = value
+            if name == "seed":
+                row["repeat"] = self.repeat
+        return row
 
     def summary(self) -> pd.DataFrame:
         """One row: every parameter and the totals of the run."""
@@ -138,7 +98,13 @@ class Result:
         Its `result` is byte-identical for the same configuration, seed and version; its `host` is not compared.
         """
         frames = {name: {c: _listed(v) for c, v in columns.items()} for name, columns in self._frames.items()}
-        result = {"config": self.config, "summary": self._summary, "frames": frames, "texts": self.texts}
+        result = {
+            "config": self.config,
+            "summary": self._summary,
+            "frames": frames,
+            "texts": self.texts,
+            "checkpoints": self.checkpoints,
+        }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
 
     def __repr__(self) -> str:
@@ -170,14 +136,15 @@ class Sweep(Sequence[Result]):
         frame = self.summary()
         if frame.empty:
             return frame
-        return frame.loc[self._cells(frame)["throughput"].idxmax()].reset_index(drop=True)
+        best: pd.DataFrame = frame.loc[self._cells(frame)["throughput"].idxmax()]
+        return best.reset_index(drop=True)
 
     def median(self) -> pd.DataFrame:
         """Of each cell one row with the medians of its repeats; `seed` and `repeat` give way to `repeats`."""
         frame = self.summary()
         if frame.empty:
             return frame
-        measured = [c for c in self[0]._summary if c in frame.columns and _numeric(frame[c])]
+        measured = [c for c in _behind_seed(frame) if _numeric(frame[c])]
         how = {c: ("median" if c in measured else "first") for c in frame.columns if c not in ("seed", "repeat")}
         cells = self._cells(frame)
         reduced = cast("pd.DataFrame", cells.agg(how))
@@ -236,23 +203,25 @@ class Sweep(Sequence[Result]):
         for result in self.results:
             frame, row = result._frame(name), result.row()
             for at, key in enumerate(self._keys()):
-                value = row.get(key)
+                value: Any = row.get(key)
                 if key in frame.columns:
                     frame = frame.rename(columns={key: f"{name}.{key}"})
-                frame.insert(at, key, pd.NA if value is None else value)
+                frame.insert(at, key, value)
             parts.append(frame)
         return _whole(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
-    """A frame of rows whose columns may differ; whole numbers stay whole where some are missing."""
+    """A frame of rows whose columns may differ; a column that some rows lack stands where the others have it."""
     import pandas as pd
 
-    columns: dict[str, None] = {}
+    order: list[str] = []
     for row in rows:
-        columns.update(dict.fromkeys(row))
-    figures = [c for c in columns if rows and c in _after_measures(rows)]
-    order = [c for c in columns if c not in figures] + figures
+        at = 0
+        for name in row:
+            if name not in order:
+                order.insert(at, name)
+            at = order.index(name) + 1
     return _whole(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
 
 
@@ -261,23 +230,9 @@ def describe(config: Mapping[str, Any]) -> str:
     machine, allocator, workload = config["machine"], config["allocator"], config["workload"]
     clients = f" clients={workload['clients']}" if "clients" in workload else ""
     return (
-        f"{allocator['name']}@{allocator.get('era')} {workload['name']}{clients} "
-        f"on {machine['name']} cpus={machine.get('cpus')} seed={config['seed']}"
+        f"{allocator['name']}@{allocator['era']} {workload['name']}{clients} "
+        f"on {machine['name']} cpus={machine['cpus']} seed={config['seed']}"
     )
-
-
-def _figures(config: Mapping[str, Any]) -> list[str]:
-    return [short(f"machine.{k}") for k in config["machine"] if k not in ("name", "cpus")]
-
-
-def _after_measures(rows: Sequence[Row]) -> set[str]:
-    """Columns that stand behind `version` in some row: the machine's figures."""
-    behind: set[str] = set()
-    for row in rows:
-        names = list(row)
-        if "version" in names:
-            behind.update(names[names.index("version") + 1 :])
-    return behind
 
 
 def _whole(frame: pd.DataFrame) -> pd.DataFrame:
@@ -291,6 +246,11 @@ def _whole(frame: pd.DataFrame) -> pd.DataFrame:
             whole = all(float(v).is_integer() for v in present)
             frame[name] = column.astype("Float64").astype("Int64") if whole else column.astype("Float64")
     return frame
+
+
+def _behind_seed(frame: pd.DataFrame) -> list[str]:
+    """Columns that were measured: what stands behind seed and repeat."""
+    return list(frame.columns[list(frame.columns).index("repeat") + 1 :])
 
 
 def _numeric(column: pd.Series[Any]) -> bool:

@@ -6,8 +6,9 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from slablab import _core, config
 from slablab.config import PARTS, Part, refused, unknown
@@ -16,8 +17,6 @@ from slablab.result import Result, Sweep, short
 
 if TYPE_CHECKING:
     from slablab._core import Crossing
-
-L = TypeVar("L")
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -102,7 +101,9 @@ def plan(
 ) -> tuple[list[Cell], list[str]]:
     """The cells of a sweep, each checked by the core, and the columns of its axes."""
     axes = _axes(over)
-    combinations = list(itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload})))
+    combinations = list(
+        itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload}))
+    )
     dotted = {name: values for name, values in axes.items() if name not in PARTS}
     used: set[str] = set()
     cells: list[Cell] = []
@@ -119,17 +120,17 @@ def plan(
             cells += [Cell(_core.expand(json.dumps({**full, "seed": s})), repeat) for repeat, s in enumerate(seeds)]
     for name in dotted:
         if name not in used:
-            p = name.partition(".")[0]
-            raise unknown("over", name, sorted({f"{p}.{k}" for c in combinations for k in _names(c, p)}) or [f"{p}.…" for p in PARTS])
-    several = [p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1]
-    return cells, list(dict.fromkeys([*several, *(short(name) for name in axes)]))
+            _known_somewhere(name)
+    several = [
+        p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1
+    ]
+    columns = dict.fromkeys([*several, *(short(name) for name in axes)])
+    return cells, [c for name in columns for c in ([name, "era"] if name == "allocator" else [name])]
 
 
-def listed(given: L | Iterable[L], made: Callable[[L], Part]) -> list[Part]:
+def listed(given: Any, made: Callable[[Any], Part]) -> list[Part]:
     """One part or several, as config objects."""
-    if isinstance(given, str | Part):
-        return [made(given)]  # type: ignore[arg-type]
-    if not isinstance(given, Iterable):
+    if isinstance(given, str | Part) or not isinstance(given, Iterable):
         return [made(given)]
     parts = [made(g) for g in given]
     if not parts:
@@ -137,8 +138,13 @@ def listed(given: L | Iterable[L], made: Callable[[L], Part]) -> list[Part]:
     return parts
 
 
-def _names(parts: Iterable[Part], kind: str) -> list[str]:
-    return [k for part in parts if part.part == kind for k in config.parameters(kind, str(part.document()["name"]))]
+def _known_somewhere(name: str) -> None:
+    """Refuses an axis that nothing in the catalog has; one that just these parts lack is no error."""
+    part = name.partition(".")[0]
+    names = [e["name"] for e in config.catalog()[f"{part}s"]]
+    known = sorted({f"{part}.{k}" for n in names for k in config.parameters(part, n)})
+    if name not in known:
+        raise unknown("over", name, known)
 
 
 def _axes(over: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
@@ -199,20 +205,13 @@ def _elsewhere(executor: Executor, cells: list[Cell], done: Callable[[int, Cross
             future.cancel()
 
 
-class _bar:  # noqa: N801
-    """A progress bar, or none: a context that gives the function to call at each step."""
+@contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[], object]]:
+    """A progress bar, or none: gives the function to call at each step."""
+    if not shown:
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
 
-    def __init__(self, total: int, shown: bool) -> None:
-        self.total, self.shown = total, shown
-
-    def __enter__(self) -> Callable[[], object]:
-        if not self.shown:
-            return lambda: None
-        from tqdm.auto import tqdm
-
-        self.bar = tqdm(total=self.total, unit="run")
-        return self.bar.update
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            self.bar.close()
+    with tqdm(total=total, unit="run") as bar:
+        yield bar.update

@@ -5,7 +5,10 @@
 
 mod info;
 pub mod null;
+pub mod slab;
 pub mod slob;
+pub mod slqb;
+pub mod slub;
 mod stats;
 
 pub use crate::spec::Parameter;
@@ -71,6 +74,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn info(&mut self, cache: CacheId) -> CacheInfo;
     /// Event counts per CPU.
     fn counters(&mut self, cache: CacheId) -> Vec<Counters>;
+    /// Event counts of kmallocs that no cache served, per CPU (SLUB: blocks of the page allocator). None where caches count
+    /// everything.
+    fn uncached_counters(&mut self) -> Vec<Counters> {
+        Vec::new()
+    }
     /// Sets this CPU's event counts of every cache to zero: the end of a warm-up.
     fn reset_counters(&self, cpu: &M::Cpu);
     /// Every list and queue of a cache, with the keys of the recordings in tests/oracle. When no CPU runs.
@@ -115,7 +123,10 @@ macro_rules! allocators {
     ($with:ident) => {
         $with! {
             "null" => $crate::alloc::null::Null<'_, _>, $crate::alloc::null::Config;
+            "slab" => $crate::alloc::slab::Slab<'_, _>, $crate::alloc::slab::Config;
+            "slub" => $crate::alloc::slub::Slub<'_, _>, $crate::alloc::slub::Config;
             "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
+            "slqb" => $crate::alloc::slqb::Slqb<'_, _>, $crate::alloc::slqb::Config;
         }
     };
 }

@@ -36,6 +36,15 @@ pub fn catalog() -> Value {
             "parameters": parameters(<$workload as Workload>::PARAMETERS, &json!(<$workload>::default())),
         })),*] };
     }
+    let mut workloads: Vec<Value> = crate::workloads!(workloads);
+    workloads.push(json!({
+        "name": "script",
+        "meaning": "an explicit list of operations, each on the CPU it names, one at a time",
+        "parameters": [
+            { "name": "caches", "unit": "", "default": [], "meaning": "caches made before the first step: name, size, align, flags" },
+            { "name": "ops", "unit": "", "default": [], "meaning": "steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, destroy, checkpoint)" },
+        ],
+    }));
     let mut machines: Vec<Value> = presets::names()
         .into_iter()
         .map(|name| {
@@ -58,7 +67,7 @@ pub fn catalog() -> Value {
     json!({
         "version": VERSION,
         "allocators": crate::allocators!(allocators),
-        "workloads": crate::workloads!(workloads),
+        "workloads": workloads,
         "machines": machines,
         "statistics": statistics,
     })

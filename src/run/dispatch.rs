@@ -1,6 +1,7 @@
 //! From names to types, once: the one place that matches on allocator, machine and workload.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -8,10 +9,12 @@ use serde_json::{Value, json};
 use crate::alloc::{Configuration, SlabAllocator};
 use crate::error::Error;
 use crate::machine::sim::{Cancel, Schedule};
-use crate::machine::{Machine, Native, Sim};
+use crate::machine::{Cpu, Machine, Native, Sim};
 use crate::page::{PageModel, Pages};
+use crate::spec::CacheId;
 use crate::topology::Topology;
 use crate::units::{PAGE_SIZE, Picos};
+use crate::workload::script::Script;
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
@@ -70,24 +73,50 @@ fn complete_allocator(given: &Value) -> Result<Value, Error> {
     crate::allocators!(complete)
 }
 
+/// What a configuration asks to run.
+enum Job {
+    /// Tasks, as a workload of the registry plans them.
+    Tasks(Plan),
+    /// An explicit list of operations.
+    Script(Script),
+}
+
+/// Names of everything that can stand under `workload`.
+fn workload_list() -> Vec<&'static str> {
+    let registered: &[&'static str] = crate::workloads!(workload_names);
+    registered.iter().copied().chain(["script"]).collect()
+}
+
+fn script(given: &Value) -> Result<Script, Error> {
+    let mut fields = given.as_object().cloned().unwrap_or_default();
+    fields.remove("name");
+    serde_json::from_value(Value::Object(fields)).map_err(|e| Error::new("workload.ops", "the script", e.to_string()))
+}
+
 fn complete_workload(given: &Value) -> Result<Value, Error> {
+    if name(given) == "script" {
+        return Ok(with_name("script", json!(script(given)?)));
+    }
     macro_rules! complete {
         ($($name:literal => $workload:ty;)*) => {
             match name(given) {
                 $($name => Ok(with_name($name, json!(<$workload as Workload>::from_json(given)?))),)*
-                other => Err(Error::unknown("workload", other, crate::workloads!(workload_names))),
+                other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
     }
     crate::workloads!(complete)
 }
 
-fn plan(config: &Config) -> Result<Plan, Error> {
+fn job(config: &Config) -> Result<Job, Error> {
+    if name(&config.workload) == "script" {
+        return Ok(Job::Script(script(&config.workload)?));
+    }
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(<$workload as Workload>::from_json(&config.workload)?.plan(config.seed)),)*
-                other => Err(Error::unknown("workload", other, crate::workloads!(workload_names))),
+                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan(config.seed))),)*
+                other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
     }
@@ -97,20 +126,20 @@ fn plan(config: &Config) -> Result<Plan, Error> {
 /// Runs a completed configuration. A panic of the core becomes a failure with its message.
 pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let plan = plan(config)?;
+        let job = job(config)?;
         if config.machine.is_native() {
             let (cpus, nodes, mib) = config.machine.native_shape()?;
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
-            on_machine(Native::new(topology)?, config, plan, cancel)
+            on_machine(Native::new(topology)?, config, job, cancel)
         } else {
             let schedule = Schedule { seed: config.seed, ..Schedule::default() };
-            on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, plan, cancel)
+            on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, job, cancel)
         }
     }));
     caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))
 }
 
-fn on_machine<M: Machine>(machine: M, config: &Config, plan: Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel) -> Result<Outcome, Failure> {
     let mut machine = machine;
     macro_rules! pick {
         ($($name:literal => $alloc:ty, $config:ty;)*) => {
@@ -122,7 +151,10 @@ fn on_machine<M: Machine>(machine: M, config: &Config, plan: Plan, cancel: &Canc
                         let mut pages = Pages::new(&machine, PageModel::HotCold)?;
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
-                            execute(&mut alloc, config, plan, cancel)?
+                            match job {
+                                Job::Tasks(plan) => execute(&mut alloc, config, plan, cancel)?,
+                                Job::Script(script) => execute_script(&mut alloc, &script)?,
+                            }
                         };
                         gathered.pages(&mut pages);
                         gathered
@@ -158,6 +190,33 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     Ok(report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit))
 }
 
+/// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.
+fn execute_script<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
+    alloc: &mut A,
+    script: &Script,
+) -> Result<report::Gathered, Failure> {
+    let machine = alloc.pages().machine();
+    let mut checkpoints = Vec::new();
+    let mut seen = |alloc: &mut A, caches: &[CacheId], slots: &super::script::Slots, name: &str| {
+        let states: Vec<Value> = caches.iter().map(|c| alloc.state(*c)).collect();
+        checkpoints.push(json!({ "name": name, "filled": slots.filled(), "caches": states }));
+    };
+    let slots = super::script::execute(machine, alloc, script, &mut seen)?;
+    alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
+    let last = AtomicU64::new(0);
+    machine.boot(|cpu| {
+        last.fetch_max(cpu.now().0, Ordering::Relaxed);
+    });
+    let elapsed = last.into_inner() as f64 / 1e12;
+    let mut totals = super::exec::Totals { elapsed, ..Default::default() };
+    totals.cpu.ops = script.ops.len() as u64;
+    totals.cpu.net.failed = slots.failed;
+    totals.cpu.pages_last = alloc.pages().lent();
+    totals.cpu.pages_peak = totals.cpu.pages_last;
+    let throughput = totals.cpu.ops as f64 / elapsed.max(f64::MIN_POSITIVE);
+    Ok(report::Gathered::new(alloc, &totals, throughput, "ops/s".into()).with_checkpoints(checkpoints))
+}
+
 /// What a panic said.
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
@@ -165,4 +224,71 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
         .cloned()
         .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
         .unwrap_or_else(|| "the core panicked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(always_suspend: bool) -> String {
+        let config = Config::from_json(&json!({
+            "machine": { "name": "opteron-2x4-2007", "cpus": 4 },
+            "allocator": "null",
+            "workload": { "name": "tbench", "clients": 3, "seconds": 0.01, "warmup": 0.01 },
+        }))
+        .unwrap();
+        let schedule = Schedule { seed: 1, always_suspend, ..Schedule::default() };
+        let sim = Sim::new(&config.machine.machinery().unwrap(), schedule).unwrap();
+        let outcome = on_machine(sim, &config, job(&config).unwrap(), &Cancel::default()).unwrap();
+        outcome.to_json()["result"].to_string()
+    }
+
+    #[test]
+    fn running_ahead_between_points_of_interaction_changes_no_result() {
+        assert_eq!(traced(false), traced(true));
+    }
+
+    #[test]
+    fn unknown_names_and_impossible_values_are_refused_with_their_dotted_names() {
+        let good = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench" });
+        for (path, value, part) in [
+            ("/machine", json!("opteron"), "machine = \"opteron\""),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 0 }), "machine.cpus = 0"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 100_000 }), "1..8"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "arena_per_node": 3 }), "at least 8 MiB"),
+            ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
+            ("/allocator", json!("nul"), "did you mean \"null\""),
+            ("/allocator", json!("null@2"), "era of null"),
+            ("/allocator", json!({ "name": "null", "order": 1 }), "parameter of null"),
+            ("/workload", json!("tbensh"), "did you mean \"tbench\""),
+            ("/workload", json!({ "name": "tbench", "clients": 0 }), "workload.clients = 0"),
+            ("/workload", json!({ "name": "tbench", "clients": "many" }), "workload.clients = \"many\""),
+            ("/workload", json!({ "name": "tbench", "client": 1 }), "did you mean \"clients\""),
+            ("/workload", json!({ "name": "script", "ops": [{ "op": { "allok": {} } }] }), "unknown variant `allok`"),
+        ] {
+            let mut bad = good.clone();
+            *bad.pointer_mut(path).unwrap() = value.clone();
+            let e = Config::from_json(&bad).unwrap_err().to_string();
+            assert!(e.contains(part), "{value}: {e}");
+        }
+        let negative = json!({ "machine": "opteron-2x4-2007", "allocator": "null", "workload": "tbench", "seed": -1 });
+        assert!(Config::from_json(&negative).unwrap_err().to_string().contains("seed = -1"));
+    }
+
+    #[test]
+    fn a_script_reports_the_state_of_its_caches_at_each_checkpoint() {
+        let config = json!({
+            "machine": { "name": "opteron-2x4-2007", "cpus": 2 },
+            "allocator": "null",
+            "workload": { "name": "script", "caches": [{ "name": "buffer_head", "size": 104 }], "ops": [
+                { "op": { "alloc": { "cache": 0, "slot": 0 } } },
+                { "cpu": 1, "op": { "free": { "slot": 0 } } },
+                { "op": { "checkpoint": { "name": "freed" } } },
+            ] },
+        });
+        let result = super::super::run(&config, &Cancel::default()).unwrap().to_json()["result"].take();
+        assert_eq!(result["checkpoints"][0]["name"], "freed");
+        assert_eq!(result["checkpoints"][0]["caches"][0]["stacks"], json!([38, 1]));
+        assert_eq!(result["summary"]["ops"], 3);
+    }
 }

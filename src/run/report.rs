@@ -20,6 +20,7 @@ pub(super) struct Gathered {
     summary: Map<String, Value>,
     frames: Vec<Frame>,
     texts: Map<String, Value>,
+    checkpoints: Vec<Value>,
     cpus: u64,
     elapsed: f64,
 }
@@ -34,8 +35,9 @@ impl Gathered {
         let ids: Vec<CacheId> = (0..alloc.cache_count() as u32).map(CacheId).collect();
         let infos: Vec<CacheInfo> = ids.iter().map(|id| alloc.info(*id)).collect();
         let counters: Vec<Vec<Counters>> = ids.iter().map(|id| alloc.counters(*id)).collect();
+        let uncached = alloc.uncached_counters();
         let mut all = Counters::default();
-        counters.iter().flatten().for_each(|c| all.merge(c));
+        counters.iter().flatten().chain(&uncached).for_each(|c| all.merge(c));
         let Shares { alloc_fast, alloc: allocs, free_fast, free } = all.shares();
         let c = &totals.cpu;
         let pct =
@@ -67,8 +69,15 @@ impl Gathered {
             texts.insert("slabinfo".into(), json!(text));
         }
         let cpus = alloc.pages().machine().topology().cpus() as u64;
-        let frames = vec![caches_frame(&infos), stats_frame(&infos, &counters)];
-        Gathered { summary, frames, texts, cpus, elapsed: totals.elapsed }
+        let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
+        let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
+        let frames = vec![caches_frame(&infos), stats];
+        Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+    }
+
+    /// Adds what a script's checkpoints saw.
+    pub(super) fn with_checkpoints(self, checkpoints: Vec<Value>) -> Gathered {
+        Gathered { checkpoints, ..self }
     }
 
     /// Adds the page allocator's counts: per order what was allocated, returned, refused, and what is free.
@@ -127,7 +136,7 @@ impl Gathered {
         flatten(&config.allocator, &mut row, &["name"]);
         row.insert("workload".into(), config.workload["name"].clone());
         let mut workload = Map::new();
-        flatten(&config.workload, &mut workload, &["name"]);
+        flatten(&config.workload, &mut workload, &["name", "caches", "ops"]);
         for (key, value) in workload {
             // The allocator's era keeps its plain name; the workload's own is told apart.
             let key = if row.contains_key(&key) { format!("workload_{key}") } else { key };
@@ -140,7 +149,14 @@ impl Gathered {
             ("wall_s".to_string(), json!(wall.as_secs_f64())),
             ("cores".to_string(), json!(Native::host_cores())),
         ]);
-        Outcome { config: config.to_json(), summary: row, frames: self.frames, texts: self.texts, host }
+        Outcome {
+            config: config.to_json(),
+            summary: row,
+            frames: self.frames,
+            texts: self.texts,
+            checkpoints: self.checkpoints,
+            host,
+        }
     }
 }
 
@@ -175,12 +191,12 @@ fn caches_frame(infos: &[CacheInfo]) -> Frame {
 }
 
 /// cache × CPU × counter, without the counters that stayed at zero everywhere in a cache.
-fn stats_frame(infos: &[CacheInfo], counters: &[Vec<Counters>]) -> Frame {
+fn stats_frame<'a>(counters: impl Iterator<Item = (&'a str, &'a [Counters])>) -> Frame {
     let (mut cache, mut cpu, mut stat, mut count) = (vec![], vec![], vec![], vec![]);
-    for (info, per_cpu) in infos.iter().zip(counters) {
+    for (name, per_cpu) in counters {
         for s in Stat::ALL.iter().filter(|s| per_cpu.iter().any(|c| c.get(**s) > 0)) {
             for (i, c) in per_cpu.iter().enumerate() {
-                cache.push(info.name.clone());
+                cache.push(name.to_string());
                 cpu.push(i as u64);
                 stat.push(s.name().to_string());
                 count.push(c.get(*s));

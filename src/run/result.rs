@@ -35,6 +35,8 @@ pub struct Outcome {
     pub frames: Vec<Frame>,
     /// Ready-made texts by name: `slabinfo`, `buddyinfo`.
     pub texts: Map<String, Value>,
+    /// What a script's checkpoints saw: name, filled slots, state of each of its caches.
+    pub checkpoints: Vec<Value>,
     /// What the host had to do with it (wall time, core count): not compared between runs.
     pub host: Map<String, Value>,
 }
@@ -51,7 +53,8 @@ impl Outcome {
             })
             .collect();
         json!({
-            "result": { "config": self.config, "summary": self.summary, "frames": frames, "texts": self.texts },
+            "result": { "config": self.config, "summary": self.summary, "frames": frames, "texts": self.texts,
+                        "checkpoints": self.checkpoints },
             "host": self.host,
         })
     }

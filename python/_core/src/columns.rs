@@ -18,6 +18,7 @@ pub fn cross<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Crossing<'py>>
         "config": outcome.config,
         "summary": outcome.summary,
         "texts": outcome.texts,
+        "checkpoints": outcome.checkpoints,
         "host": outcome.host,
     });
     let frames = PyDict::new(py);

@@ -20,7 +20,7 @@ mod _core {
     use super::{catalog, expand, run_many, run_one, version};
 }
 
-/// Runs one configuration. Returns its document (JSON: config, summary, texts, host) and its frames by name.
+/// Runs one configuration. Returns its document (JSON: config, summary, texts, checkpoints, host) and its frames by name.
 #[pyfunction]
 #[pyo3(name = "run")]
 fn run_one<'py>(py: Python<'py>, config: &str) -> PyResult<Crossing<'py>> {

@@ -130,7 +130,7 @@ impl Machinery {
     /// A machine of `cpus` CPUs in blocks on `nodes` nodes (a socket each) with `node_bytes` of memory per node; all
     /// other figures are those of `opteron-2x4-2007`.
     pub fn for_topology(cpus: u64, nodes: u64, node_bytes: u64) -> Result<Machinery, Error> {
-        if nodes == 0 || cpus == 0 || cpus % nodes != 0 {
+        if nodes == 0 || cpus == 0 || !cpus.is_multiple_of(nodes) {
             return Err(Error::new("machine.cpus", cpus, format!("the same number of CPUs on each of {nodes} nodes")));
         }
         let shape = [

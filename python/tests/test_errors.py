@@ -1,0 +1,130 @@
+"""Bad input: one line that names the parameter, the value and what would be right, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import slablab as sl
+from slablab import cli
+
+
+def run(**parts):
+    return lambda: sl.run(**({"allocator": "null", "workload": "tbench"} | parts))
+
+
+def sweep(**parts):
+    return lambda: sl.sweep(**({"allocator": "null", "workload": "tbench"} | parts))
+
+
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (run(allocator="slubb"), ["allocator", "slubb", 'did you mean "slub"']),
+        (run(allocator="slub@3.22"), ["era of slub", "3.22", "2.6.24"]),
+        (lambda: sl.Slub("2.6.23"), ["era of slub", "2.6.23", "2.6.24"]),
+        (run(machine="opteron"), ["machine", "opteron", "opteron-2x4-2007"]),
+        (run(workload="tbenhc"), ["workload", "tbenhc", 'did you mean "tbench"']),
+        (run(workload=7), ["workload", "7", "a name"]),
+        (lambda: sl.Slub(min_partal=3), ["allocator.min_partal", 'did you mean "min_partial"']),
+        (lambda: sl.Allocator("slub", min_partal=3), ["allocator.min_partal", 'did you mean "min_partial"']),
+        (lambda: sl.Tbench(client=3), ["workload.client", 'did you mean "clients"']),
+        (lambda: sl.Sim(l2_latt=3), ["machine.l2_latt", 'did you mean "l2_lat"']),
+        (lambda: sl.Sim("native"), ["machine", "Native()"]),
+        (run(workload=sl.Tbench(clients=0)), ["workload.clients = 0", "1.."]),
+        (run(machine=sl.Sim(cpus=0)), ["machine.cpus = 0", "1..8"]),
+        (run(machine=sl.Native(cpus=0)), ["machine.cpus = 0", "1.."]),
+        (run(machine=sl.Sim(cpus=100000)), ["machine.cpus = 100000", "1..8"]),
+        (run(machine=sl.Sim(arena_per_node=1)), ["machine.arena_per_node", "1 MiB", "8 MiB"]),
+        (run(allocator=sl.Slub(order=11)), ["allocator.order = 11", "0..10"]),
+        (run(allocator=sl.Slab(order=11)), ["allocator.order = 11", "0..10"]),
+        (run(allocator=sl.Slqb(order=11)), ["allocator.order = 11", "0..10"]),
+        (run(workload=sl.Script(ops=[{"op": {"free": {"slot": 3}}}])), ["workload.ops[0]", "slot"]),
+        (run(workload=sl.Script(ops=[{"op": {"allok": {}}}])), ["workload.ops", "allok"]),
+        (run(seed=-1), ["seed = -1", "from 0"]),
+        (run(seed=1.5), ["seed = 1.5", "whole number"]),
+        (sweep(over={}), ["over = {}", "at least one axis"]),
+        (sweep(over={"workload.clients": []}), ["workload.clients", "at least one value"]),
+        (sweep(over={"workload.clients": 3}), ["workload.clients", "3", "list or range"]),
+        (sweep(over={"clients": [3]}), ["clients", "dotted"]),
+        (sweep(over={"workload.client": [3]}), ["workload.client", 'did you mean "workload.clients"']),
+        (sweep(over={"workload.clients": [1, 0]}), ["workload.clients = 0", "1.."]),
+        (sweep(allocator=[]), ["at least one"]),
+        (sweep(repeats=0), ["repeats = 0", "1 or more"]),
+        (sweep(threads=0), ["threads = 0", "1 or more"]),
+        (sweep(seeds=[]), ["seeds", "at least one"]),
+        (lambda: sl.reproduce("piggin-2007"), ["reproduce", "piggin-2007", "piggin-2007-tbench"]),
+        (lambda: sl.reproduce("piggin-2007-tbench", seeds=0), ["seeds = 0", "1 or more"]),
+    ],
+)
+def test_a_bad_configuration_is_a_config_error_of_one_line(call, parts: list[str]):
+    with pytest.raises(sl.ConfigError) as raised:
+        call()
+    message = str(raised.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+    assert raised.value.parameter
+    assert raised.value.expected
+    assert isinstance(raised.value, ValueError)
+
+
+SWEEP = ["sweep", "--allocator", "null", "--seconds", "0.01", "--over"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "COMMAND"),
+        (["nonsense"], "nonsense"),
+        (["run"], "--allocator"),
+        (["run", "--allocator", "slubb"], 'did you mean "slub"'),
+        (["run", "--allocator", "slub@9.9"], "era of slub"),
+        (["run", "--allocator", "null", "--machine", "opteron"], "opteron-2x4-2007"),
+        (["run", "--allocator", "null", "--workload", "tbenhc"], "tbench"),
+        (["run", "--allocator", "null", "--seed", "-1"], "seed = -1"),
+        (["run", "--allocator", "null", "--seed", "x"], "--seed"),
+        (["run", "--allocator", "null", "--set", "clients=3"], "dotted name"),
+        (["run", "--allocator", "null", "--set", "workload.client=3"], 'did you mean "clients"'),
+        (["run", "--allocator", "null", "--set", "workload.clients=x"], "workload.clients"),
+        (["run", "--allocator", "null", "--seconds", "0"], "workload.seconds"),
+        (["run", "--allocator", "null", "--csv", "/nonexistent/a.csv"], "/nonexistent"),
+        ([*SWEEP, "workload.clients="], "at least one value"),
+        ([*SWEEP, "workload.clients=1,,2"], "between commas"),
+        ([*SWEEP, "workload.clients=4..1"], "LOW at most HIGH"),
+        ([*SWEEP, "workload.clients=1..x"], "whole numbers"),
+        ([*SWEEP, "workload.clients"], "NAME=VALUES"),
+        ([*SWEEP, "workload.clients=0"], "workload.clients = 0"),
+        ([*SWEEP, "machine.cpus=0"], "machine.cpus = 0"),
+        ([*SWEEP, "machine.cpus=100000"], "machine.cpus = 100000"),
+        ([*SWEEP, "allocator.order=11", "--allocator", "slub"], "allocator.order = 11"),
+        ([*SWEEP, "workload.clients=1", "--repeats", "0"], "repeats = 0"),
+        ([*SWEEP, "workload.clients=1", "--csv", "/nonexistent/a.csv"], "/nonexistent"),
+        ([*SWEEP, "workload.clients=1", "--png", "/nonexistent/a.png"], "/nonexistent"),
+        (["reproduce", "piggin"], "piggin-2007-tbench"),
+        (["reproduce", "piggin-2007-tbench", "--csv", "/nonexistent/a.csv"], "/nonexistent"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_status_2(arguments: list[str], part: str, capsys, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("ran before the error was found")
+
+    monkeypatch.setattr("slablab._core.run_many", never)
+    try:
+        status = cli.main(arguments)
+    except SystemExit as left:
+        status = left.code
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("# ")]
+    assert status == 2
+    assert len(said) == 1
+    assert part in said[0]
+
+
+def test_an_output_path_is_left_as_it_was(tmp_path: Path, capsys):
+    old = tmp_path / "old.csv"
+    old.write_text("mine")
+    assert cli.main(["run", "--allocator", "slubb", "--csv", str(old)]) == 2
+    assert cli.main(["run", "--allocator", "slubb", "--csv", str(tmp_path / "new.csv")]) == 2
+    assert old.read_text() == "mine"
+    assert not (tmp_path / "new.csv").exists()

@@ -1,0 +1,219 @@
+"""Figures and the reproduction: what they draw, what they say, and what the calibration may read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import SHORT
+
+import slablab as sl
+from slablab import calibration, cli, published
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def small() -> sl.Reproduction:
+    """The published figure at few points, two seeds, short runs."""
+    figure = published.PIGGIN_2007
+    grid = sl.sweep(
+        machine=figure.machine,
+        allocator=figure.allocators,
+        workload=sl.Tbench(**SHORT),
+        over={"workload.clients": [1, 8, 12, 16]},
+        repeats=2,
+    )
+    return sl.Reproduction(figure, grid)
+
+
+def test_throughput_draws_a_line_per_allocator_and_order_with_units_and_caption(grid: sl.Sweep):
+    ax = sl.plot.throughput(grid, x="clients", style="order")
+    labels = [line.get_label() for line in ax.get_lines()]
+    assert labels == ["slub, order 0", "slub, order 2", "slob"]
+    assert ax.get_ylabel() == "throughput (MB/s)"
+    assert ax.get_xlabel() == "clients"
+    assert ax.get_legend() is not None
+    foot = ax.figure.get_supxlabel()
+    for part in ("slub@2.6.24", "slob@2.6.24", "opteron-2x4-2007", "tbench", "seed 1, 2"):
+        assert part in foot.replace("\n", " ")
+
+
+def test_panels_share_one_scale_that_shows_every_point(tbench: sl.Tbench):
+    grid = sl.sweep(allocator="null", workload=tbench, over={"workload.clients": [1, 4], "machine.cpus": [1, 4]})
+    axes = sl.plot.throughput(grid, col="cpus")
+    assert [a.get_title() for a in axes] == ["1 CPU", "4 CPUs"]
+    top = grid.summary()["throughput"].max()
+    assert all(a.get_ylim()[0] == 0 and a.get_ylim()[1] > top for a in axes)
+
+
+def test_eras_of_one_allocator_are_told_apart(tbench: sl.Tbench):
+    ax = sl.plot.throughput(sl.sweep(allocator=["slub@2.6.24-rc2", "slub@2.6.24"], workload=tbench))
+    lines = ax.get_lines()
+    assert [line.get_label() for line in lines] == ["slub@2.6.24-rc2", "slub@2.6.24"]
+    assert len({line.get_color() for line in lines}) == 2
+
+
+def test_given_axes_are_drawn_on_and_returned(grid: sl.Sweep):
+    _, ax = plt.subplots()
+    assert sl.plot.throughput(grid.summary(), ax=ax) is ax
+
+
+def test_rows_of_two_units_are_never_drawn_on_one_axis(grid: sl.Sweep):
+    frame = grid.summary()
+    native = frame.assign(unit="MB/s (allocator only)")
+    with pytest.raises(sl.ConfigError, match="one unit per axis"):
+        sl.plot.throughput(pd.concat([frame, native]))
+
+
+def test_an_unknown_column_is_refused_with_the_nearest(grid: sl.Sweep):
+    with pytest.raises(sl.ConfigError, match='did you mean "clients"'):
+        sl.plot.throughput(grid, x="client")
+
+
+def test_the_table_has_every_series_and_both_ratios(small: sl.Reproduction):
+    text = small.table()
+    head = text.splitlines()[1].split("  ")
+    assert [h.strip() for h in head if h.strip()] == [
+        "clients", "slab", "slub", "slob", "slqb", "publ. slab", "publ. slub", "SLUB/SLAB", "publ.",
+    ]  # fmt: skip
+    assert "2130" in text
+    assert "distance" in text
+    assert "median of 2 seeds" in text
+    for constant in small.constants:
+        assert f"{constant.parameter} = {constant.value:.4g}" in text
+        assert f"residual {constant.residual_pct:+.2f} %" in text
+
+
+def test_best_and_median_stand_beside_the_published_values(small: sl.Reproduction):
+    table = small.compared().set_index("clients")
+    frame = small.frame
+    slab = frame[(frame["allocator"] == "slab") & (frame["clients"] == 8)]["throughput"]
+    assert table.loc[8, "slab_mb_s"] == slab.max()
+    assert table.loc[8, "slab_median_mb_s"] == pytest.approx(slab.median())
+    assert table.loc[8, "published_slab_mb_s"] == 2130
+    assert table.loc[8, "published_ratio"] == pytest.approx(1765 / 2130)
+    assert table.loc[8, "ratio"] == pytest.approx(table.loc[8, "slub_mb_s"] / table.loc[8, "slab_mb_s"])
+
+
+def test_the_published_plateau_ratio_is_0_816(small: sl.Reproduction):
+    assert small.plateau()["published ratio"] == pytest.approx(0.816, abs=0.0005)
+
+
+def test_errors_tell_fitted_from_predicted_points(small: sl.Reproduction):
+    errors = small.errors()
+    assert set(errors.loc[errors["allocator"] == "slub", "use"]) == {"scored"}
+    assert errors.set_index(["allocator", "clients"])["use"].to_dict()["slab", 8] == "shape"
+    row = errors.iloc[0]
+    assert row["error_pct"] == pytest.approx(100 * (row["simulated_mb_s"] / row["published_mb_s"] - 1))
+
+
+def test_the_picture_has_lines_for_runs_and_crosses_for_published_points(small: sl.Reproduction):
+    ax = small.plot()
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert lines["slab, published 2007"].get_linestyle() == "None"
+    assert lines["slab@2.6.24, simulated"].get_linestyle() == "-"
+    assert len(lines) == 6
+    assert "protocol_scale" in ax.figure.get_supxlabel()
+
+
+def test_the_calibrator_reads_the_baseline_series_alone(monkeypatch):
+    asked = []
+    read = published.series
+    monkeypatch.setattr(
+        published, "series", lambda figure, columns: asked.append(list(columns)) or read(figure, columns)
+    )
+    monkeypatch.setattr(
+        published, "_text", lambda file: "clients,slab\n" + "".join(f"{n},{100 * n}\n" for n in range(1, 17))
+    )
+    targets = [calibration.target(published.PIGGIN_2007, fit) for fit in published.PIGGIN_2007.fits]
+    assert targets == [1250.0, 250.0]
+    assert asked == [["slab"], ["slab"]]
+
+
+def test_the_calibrator_runs_the_baseline_allocator_alone_and_finds_a_known_constant(monkeypatch):
+    """On a machine of which throughput is known in closed form."""
+    seen = set()
+
+    class Grid:
+        def __init__(self, mean: float) -> None:
+            self.mean = mean
+
+        def best(self) -> pd.DataFrame:
+            return pd.DataFrame({"throughput": [self.mean]})
+
+    def sweep(*, allocator, over, **_):
+        seen.add(allocator)
+        cost = 2.0 * over["workload.protocol_scale"][0]
+        idle = 3.0 * over["machine.idle_scale"][0] if over["workload.clients"][0] == 1 else 0.0
+        return Grid(1e4 / (1.0 + cost + idle))
+
+    monkeypatch.setattr(calibration, "sweep", sweep)
+    found = calibration.calibrate(published.PIGGIN_2007, seeds=1, say=lambda _: None)
+    assert seen == {"slab@2.6.24"}
+    assert found[0].value == pytest.approx((1e4 / 2001.25 - 1) / 2, rel=0.01)
+    assert found[1].value == pytest.approx((1e4 / 388.75 - 1e4 / 2001.25) / 3, rel=0.01)
+    assert all(abs(c.residual_pct) < 0.5 for c in found)
+    assert found[1].failed
+    assert "OUTSIDE" in str(found[1])
+
+
+def test_the_constants_of_the_package_are_those_of_the_published_baseline():
+    for constant, fit in zip(published.constants("piggin-2007-tbench"), published.PIGGIN_2007.fits, strict=True):
+        assert constant.target == pytest.approx(calibration.target(published.PIGGIN_2007, fit))
+        assert constant.plausible == fit.plausible
+        assert abs(constant.residual_pct) < 1.0
+
+
+def test_sensitivity_scales_every_uncertain_figure_and_no_fitted_one(small: sl.Reproduction):
+    short = replace(published.PIGGIN_2007, workload=sl.Tbench(seconds=0.002, warmup=0.002))
+    frame = sl.Reproduction(short, small.sweep).sensitivity(clients=(12,))
+    values = next(m for m in sl.catalog()["machines"] if m["name"] == "opteron-2x4-2007")["values"]
+    low = {n for n, v in values.items() if v["confidence"] == "low" and v["value"]}
+    assert set(frame["figure"]) == {"(none)"} | low
+    assert "idle_scale" not in low
+    assert (frame.groupby("figure").size().drop("(none)") == 2).all()
+    assert frame["plateau_ratio"].notna().all()
+
+
+def test_the_shell_writes_picture_and_table(tmp_path: Path, capsys):
+    png, csv = tmp_path / "grid.png", tmp_path / "grid.csv"
+    arguments = ["sweep", "--allocator", "slub,slob", "--seconds", "0.01", "--set", "workload.warmup=0.01"]
+    over = ["--over", "workload.clients=1..3", "--over", "machine.cpus=1,2", "--over", "allocator.order=0,1"]
+    assert cli.main([*arguments, *over, "--png", str(png), "--csv", str(csv)]) == 0
+    frame = pd.read_csv(csv)
+    assert len(frame) == 3 * 2 * (2 + 1)
+    assert sorted(frame["clients"].unique()) == [1, 2, 3]
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "# sl.sweep(" in capsys.readouterr().err
+
+
+def test_the_python_line_that_the_shell_prints_is_the_same_run(capsys):
+    assert (
+        cli.main(["run", "--allocator", "slub@2.6.24-rc2", "--seconds", "0.01", "--set", "machine.cpus=2", "--json"])
+        == 0
+    )
+    said = capsys.readouterr()
+    line = next(text for text in said.err.splitlines() if text.startswith("# sl."))
+    one = eval(line.removeprefix("# "), {"sl": sl})
+    assert said.out.startswith(one.to_json().partition(', "host"')[0])
+
+
+def test_the_catalog_command_lists_every_parameter_and_era(capsys):
+    assert cli.main(["catalog"]) == 0
+    text = capsys.readouterr().out
+    for allocator in sl.catalog()["allocators"]:
+        for era in allocator["eras"]:
+            assert f"{allocator['name']}@{era['era']}" in text
+        for p in allocator["parameters"]:
+            assert f"allocator.{p['name']}" in text
+            assert p["meaning"] in text
+    assert cli.main(["catalog", "--json"]) == 0

@@ -1,0 +1,170 @@
+//! The walk of the invariants, when no CPU runs.
+
+use std::collections::BTreeMap;
+
+use super::Slab;
+use super::array::Array;
+use super::cache::Cache;
+use super::header::{Header, Headers, SlabList};
+use super::policy::Geometry;
+use crate::ensure;
+use crate::error::Corruption;
+use crate::machine::{Addr, Machine};
+use crate::page::{Field, Pages, Pfn};
+use crate::topology::Topology;
+use crate::units::NodeId;
+
+/// Every object outside its slab: its node, and whether an array has been seen to hold it.
+type Outside = BTreeMap<Addr, (NodeId, bool)>;
+
+impl<M: Machine> Slab<'_, M> {
+    /// Invariants 1 to 5 and 12 of slab.md §20, and that no two slabs share a page. (6, that a slab enters the free list
+    /// only at or below `free_limit`, is a rule about a moment: tests check it on the counts.)
+    pub(super) fn verify_caches(&mut self) -> Result<(), Corruption> {
+        let mut owners = BTreeMap::new();
+        for index in 0..self.caches.len() {
+            let slabs = self.verify_cache(index)?;
+            let cache = &self.caches[index];
+            for head in slabs {
+                for pfn in head.0..head.0 + cache.geometry.order.pages() as u32 {
+                    let other = owners.insert(pfn, index).map(|other| &self.caches[other].spec.name);
+                    ensure!(other.is_none(), place(cache), "page {pfn} also belongs to a slab of {other:?}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks one cache; returns the first frames of its slabs.
+    fn verify_cache(&mut self, index: usize) -> Result<Vec<Pfn>, Corruption> {
+        let (pages, private) = (self.pages, &self.private_headers);
+        let cache = &mut self.caches[index];
+        let own = cache.geometry.off_slab && cache.header_cache.is_none();
+        let headers = Headers { pages, private: private.as_ref().filter(|_| own) };
+        let g = cache.geometry;
+        let in_slab = if g.off_slab { 0 } else { g.management };
+        let total = in_slab + g.num * g.slot + g.left;
+        ensure!(
+            total == g.order.bytes(),
+            place(cache),
+            "management, objects and rest are {total} of {}",
+            g.order.bytes()
+        );
+        ensure!(g.colour * g.colour_off <= g.left, place(cache), "colours reach past the {} bytes left", g.left);
+
+        let mut outside: Outside = BTreeMap::new();
+        let mut heads = Vec::new();
+        let (id, name) = (cache.id, cache.spec.name.clone());
+        for (n, node) in cache.nodes.iter_mut().enumerate() {
+            let lists = node.lists.get_mut();
+            let at = || format!("{name}, node {n}");
+            let mut free = 0;
+            let kinds: [(&SlabList, &str, fn(u64, u64) -> bool); 3] = [
+                (&lists.full, "full", |inuse, num| inuse == num),
+                (&lists.partial, "partial", |inuse, num| inuse > 0 && inuse < num),
+                (&lists.free, "free", |inuse, _| inuse == 0),
+            ];
+            for (list, kind, fits) in kinds {
+                let slabs: Vec<Header> = list.iter(&headers).collect();
+                ensure!(slabs.len() as u64 == list.len(), at(), "{kind} list: {} of {}", slabs.len(), list.len());
+                for slab in slabs {
+                    let inuse = headers.inuse(slab);
+                    ensure!(fits(inuse, g.num), at(), "a {kind} slab has {inuse} of {} objects in use", g.num);
+                    ensure!(headers.node(slab) == NodeId(n as u16), at(), "slab of node {}", headers.node(slab));
+                    free += g.num - inuse;
+                    heads.push(check_slab(&headers, pages, id, &g, in_slab, slab, &at, &mut outside)?);
+                }
+            }
+            ensure!(free == lists.free_objects, at(), "free_objects {} but {free} are free", lists.free_objects);
+        }
+        check_arrays(cache, pages.machine().topology(), &mut outside)?;
+        Ok(heads)
+    }
+}
+
+/// Checks the chain and page table of one slab; notes its objects in use and returns its first frame.
+#[allow(clippy::too_many_arguments)]
+fn check_slab<M: Machine>(
+    headers: &Headers<'_, '_, M>,
+    pages: &Pages<'_, M>,
+    id: u32,
+    g: &Geometry,
+    in_slab: u64,
+    slab: Header,
+    at: &dyn Fn() -> String,
+    outside: &mut Outside,
+) -> Result<Pfn, Corruption> {
+    let first = headers.first(slab);
+    let Some(pfn) = pages.pfn_of(first) else {
+        return Err(Corruption::new(at(), format!("slab {slab:?} begins outside memory at {:#x}", first.0)));
+    };
+    let head = Pfn(pfn.0 & !(g.order.pages() as u32 - 1));
+    let colour = headers.colour(slab);
+    let expected = pages.addr_of(head).plus(colour + in_slab);
+    ensure!(first == expected, at(), "slab {slab:?}: first object {:#x}, expected {:#x}", first.0, expected.0);
+    ensure!(first.0 % g.align == 0, at(), "slab {slab:?}: objects at {:#x} are not aligned to {}", first.0, g.align);
+    ensure!(colour <= g.left, at(), "slab {slab:?}: colour offset {colour} of {}", g.left);
+    for i in 0..g.order.pages() as u32 {
+        let page = Pfn(head.0 + i);
+        let (owner, of) = (pages.peek(page, Field::Owner), pages.peek(page, Field::Extra));
+        ensure!(owner == u64::from(id) + 1 && of == slab.0.0, at(), "page {page:?} has owner {owner}, slab {of:#x}");
+    }
+    let chain = headers.free_indexes(slab, g.num);
+    let mut used = vec![true; g.num as usize];
+    for &i in &chain {
+        let fresh = used.get_mut(i as usize).is_some_and(|u| std::mem::replace(u, false));
+        ensure!(fresh, at(), "slab {slab:?}: index {i} is in the chain twice or out of range");
+    }
+    let inuse = headers.inuse(slab);
+    ensure!(
+        chain.len() as u64 + inuse == g.num,
+        at(),
+        "slab {slab:?}: chain {} + inuse {inuse} ≠ {}",
+        chain.len(),
+        g.num
+    );
+    for i in (0..g.num).filter(|i| used[*i as usize]) {
+        outside.insert(first.plus(i * g.slot), (headers.node(slab), false));
+    }
+    Ok(head)
+}
+
+/// Checks that every array keeps its limit, and holds each object once, outside its slab, and of the right node.
+fn check_arrays<M: Machine>(
+    cache: &mut Cache<M>,
+    topology: &Topology,
+    outside: &mut Outside,
+) -> Result<(), Corruption> {
+    let name = cache.spec.name.clone();
+    let mut check = |array: &Array, what: String, home: NodeId| -> Result<(), Corruption> {
+        let at = || format!("{name}, {what}");
+        ensure!(array.len() <= array.limit, at(), "{} entries, limit {}", array.len(), array.limit);
+        for object in array.entries() {
+            let Some((node, parked)) = outside.get_mut(object) else {
+                return Err(Corruption::new(at(), format!("{:#x} is free in its slab, or no object", object.0)));
+            };
+            ensure!(!*parked, at(), "{:#x} is in two arrays", object.0);
+            ensure!(home == *node, at(), "{:#x} is of node {node}", object.0);
+            *parked = true;
+        }
+        Ok(())
+    };
+    for (cpu, c) in cache.cpus.iter_mut() {
+        check(&c.array, format!("array of CPU {cpu}"), topology.node_of(cpu))?;
+    }
+    for (n, node) in cache.nodes.iter_mut().enumerate() {
+        if let Some(shared) = &node.lists.get_mut().shared {
+            check(shared, format!("shared array of node {n}"), NodeId(n as u16))?;
+        }
+        for (home, alien) in node.alien.iter_mut().enumerate() {
+            if let Some(alien) = alien {
+                check(alien.get_mut(), format!("alien[{home}] of node {n}"), NodeId(home as u16))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn place<M: Machine>(cache: &Cache<M>) -> String {
+    cache.spec.name.clone()
+}

@@ -1,0 +1,114 @@
+//! kmalloc: size classes over caches, and the page allocator for what is larger (kernel: get_slab, kmalloc_large).
+
+use super::Slub;
+use super::word::{Kind, Slab};
+use crate::alloc::{Stat, ZERO_SIZE};
+use crate::machine::{Access, Addr, Cpu, Machine, cost};
+use crate::page::Page;
+use crate::spec::Request;
+use crate::units::{Order, fls};
+
+/// Classes up to 192 bytes.
+const SMALL: [u64; 7] = [8, 16, 32, 64, 96, 128, 192];
+
+/// Class of (size − 1) / 8 up to 192 bytes (kernel: size_index).
+const SMALL_INDEX: [u8; 24] = {
+    let mut index = [0; 24];
+    let mut i = 0;
+    while i < 24 {
+        let mut class = 0;
+        while SMALL[class] < (i as u64 + 1) * 8 {
+            class += 1;
+        }
+        index[i] = class as u8;
+        i += 1;
+    }
+    index
+};
+
+/// Slot sizes of all classes, ascending: 96, 192 and the powers of two from 8 to `largest`.
+pub(super) fn sizes(largest: u64) -> impl Iterator<Item = u64> {
+    let large = (8..64).map(|i| 1u64 << i).take_while(move |s| *s <= largest);
+    SMALL.into_iter().chain(large)
+}
+
+/// Class of a size above 0: the smallest whose slots hold it, whether or not its cache exists.
+#[inline]
+fn class_of(bytes: u64) -> usize {
+    if bytes <= 192 { usize::from(SMALL_INDEX[(bytes as usize - 1) / 8]) } else { fls(bytes - 1) as usize - 1 }
+}
+
+impl<M: Machine> Slub<'_, M> {
+    #[inline]
+    pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
+        cpu.work(cost::KMALLOC_LOOKUP);
+        if bytes == 0 {
+            return Some(ZERO_SIZE);
+        }
+        match self.caches[..self.kmalloc_classes].get(class_of(bytes)) {
+            Some(cache) => self.alloc_from(cpu, cache, want),
+            None => self.kmalloc_large(cpu, bytes, want),
+        }
+    }
+
+    #[inline]
+    pub(super) fn kfree_any(&self, cpu: &M::Cpu, object: Addr) {
+        cpu.work(cost::KMALLOC_LOOKUP);
+        if object == ZERO_SIZE {
+            return;
+        }
+        let slab = Slab(self.pages.head(cpu, object));
+        match slab.kind(self.pages) {
+            Kind::Slab(cache) => self.free_in(cpu, &self.caches[cache], slab, object),
+            Kind::Large => self.kfree_large(cpu, slab, object),
+            Kind::Foreign => {
+                panic!("slub: kfree of {:#x}: expected a slab or a kmalloc block, found page {}", object.0, slab.0.0)
+            }
+        }
+    }
+
+    /// Takes whole pages, a compound page if more than one; `None` also above the largest order.
+    #[cold]
+    fn kmalloc_large(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
+        if bytes > Order(super::policy::LARGEST_ORDER).bytes() {
+            return None;
+        }
+        let order = Order::for_bytes(bytes);
+        let head = self.alloc_block(cpu, order, want)?.into_pfn();
+        Slab(head).found_large(self.pages, cpu, order.0);
+        self.large.with(cpu, |c| c.count(Stat::LargeAlloc));
+        let at = self.pages.addr_of(head);
+        if want.zero {
+            self.pages.arena().fill(at, order.bytes(), 0);
+            cpu.touch_span(at, order.bytes(), Access::Write);
+        }
+        Some(at)
+    }
+
+    #[cold]
+    fn kfree_large(&self, cpu: &M::Cpu, head: Slab, object: Addr) {
+        let start = self.pages.addr_of(head.0);
+        assert!(object == start, "slub: kfree of {:#x}: expected the block's start {:#x}", object.0, start.0);
+        self.large.with(cpu, |c| c.count(Stat::LargeFree));
+        self.pages.free_pages(cpu, Page::of(head.0, Order(head.large_order(self.pages))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_find_the_class_of_the_table() {
+        let all: Vec<u64> = sizes(4 << 20).collect();
+        let slot = |bytes| all[class_of(bytes)];
+        let ranges =
+            [(1, 8, 8), (9, 16, 16), (17, 32, 32), (33, 64, 64), (65, 96, 96), (97, 128, 128), (129, 192, 192)];
+        for (from, to, size) in ranges {
+            assert!((from..=to).all(|b| slot(b) == size), "{from}..{to}");
+        }
+        for bytes in 193..=(4u64 << 20) {
+            assert_eq!(slot(bytes), bytes.next_power_of_two());
+        }
+    }
+}

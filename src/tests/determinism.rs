@@ -1,0 +1,65 @@
+//! A run repeats: the same configuration, seed and version give the same bytes, whatever the host does.
+//!
+//! Properties: (1) the same configuration twice gives byte-identical `result`; (2) one host thread or several make no
+//! difference; (3) another seed gives another run; (4) every name in the registry keeps (1).
+
+use serde_json::{Value, json};
+
+use crate::run::{Cancel, run, run_many};
+
+fn config(allocator: &str, clients: u64, seed: u64) -> Value {
+    json!({
+        "machine": { "name": "opteron-2x4-2007", "cpus": 4 },
+        "allocator": allocator,
+        "workload": { "name": "tbench", "clients": clients, "seconds": 0.01, "warmup": 0.01 },
+        "seed": seed,
+    })
+}
+
+fn result(config: &Value) -> String {
+    run(config, &Cancel::default()).expect("a run").to_json()["result"].to_string()
+}
+
+macro_rules! names {
+    ($($name:literal => $alloc:ty, $config:ty;)*) => { [$($name),*] };
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_for_every_allocator() {
+    for name in crate::allocators!(names) {
+        let c = config(name, 3, 7);
+        assert_eq!(result(&c), result(&c), "{name}");
+    }
+}
+
+#[test]
+fn another_seed_gives_another_run() {
+    assert_ne!(result(&config("null", 3, 7)), result(&config("null", 3, 8)));
+}
+
+#[test]
+fn host_threads_do_not_change_a_result() {
+    let configs: Vec<Value> = (1..=6).map(|n| config("null", n, 1)).collect();
+    let with = |threads| {
+        run_many(&configs, Some(threads), &Cancel::default(), &|_, _| {})
+            .into_iter()
+            .map(|o| o.expect("a run").to_json()["result"].to_string())
+            .collect::<Vec<_>>()
+    };
+    let alone = with(1);
+    assert_eq!(alone, with(2));
+    assert_eq!(alone[2], result(&configs[2]));
+}
+
+#[test]
+fn a_cancelled_sweep_keeps_what_is_finished_and_stops() {
+    let configs: Vec<Value> = (0..4).map(|n| config("null", 2, n)).collect();
+    let cancel = Cancel::default();
+    let outcomes = run_many(&configs, Some(1), &cancel, &|i, _| {
+        if i == 1 {
+            cancel.cancel();
+        }
+    });
+    let finished: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+    assert_eq!(finished, [true, true, false, false]);
+}
