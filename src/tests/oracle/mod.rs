@@ -68,6 +68,12 @@ use crate::alloc::slob::Slob;
 recordings! {
     slob2624_smp1_every_checkpoint_is_equal: "controlled/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
     slob2624_smp1_every_object_is_placed_equal: "placement/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
+    slob2624headmerge_smp1_every_checkpoint_is_equal: "controlled/slob2624headmerge_smp1", Slob, { "era": "2.6.24-headmerge", "descriptor": 0 };
+    slob2624headmerge_smp1_every_object_is_placed_equal: "placement/slob2624headmerge_smp1", Slob, { "era": "2.6.24-headmerge", "descriptor": 0 };
+    slob2627_smp1_every_checkpoint_is_equal: "controlled/slob2627_smp1", Slob, { "era": "2.6.27", "descriptor": 0 };
+    slob2627_smp1_every_object_is_placed_equal: "placement/slob2627_smp1", Slob, { "era": "2.6.27", "descriptor": 0 };
+    slob_smp1_every_checkpoint_is_equal: "controlled/slob_smp1", Slob, { "era": "6.1", "descriptor": 0 };
+    slob_smp1_every_object_is_placed_equal: "placement/slob_smp1", Slob, { "era": "6.1", "descriptor": 0 };
 }
 
 // SLQB
