@@ -36,7 +36,9 @@ def run(command: list[str]) -> tuple[int, str]:
     """Runs a command in the root, showing its output as it comes; returns its status and its stdout."""
     print(f"\n$ {' '.join(Path(w).name if w.startswith('/') else w for w in command)}", flush=True)
     began = time.monotonic()
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}) as p:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}
+    ) as p:
         assert p.stdout is not None
         lines = []
         for line in p.stdout:

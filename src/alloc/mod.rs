@@ -7,6 +7,7 @@ mod info;
 pub mod null;
 pub mod slab;
 pub mod slob;
+pub mod slqb;
 pub mod slub;
 mod stats;
 
@@ -125,6 +126,7 @@ macro_rules! allocators {
             "slab" => $crate::alloc::slab::Slab<'_, _>, $crate::alloc::slab::Config;
             "slub" => $crate::alloc::slub::Slub<'_, _>, $crate::alloc::slub::Config;
             "slob" => $crate::alloc::slob::Slob<'_, _>, $crate::alloc::slob::Config;
+            "slqb" => $crate::alloc::slqb::Slqb<'_, _>, $crate::alloc::slqb::Config;
         }
     };
 }

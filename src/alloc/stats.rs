@@ -107,6 +107,10 @@ impl Counters {
     pub fn merge(&mut self, other: &Counters) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a += b);
     }
+    /// The counts that have been added since `earlier`.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters(self.0.iter().zip(&earlier.0).map(|(now, then)| now - then).collect())
+    }
     /// Sets all counts to zero.
     pub fn reset(&mut self) {
         self.0.fill(0);

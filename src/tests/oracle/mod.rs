@@ -68,18 +68,24 @@ use crate::alloc::slob::Slob;
 recordings! {
     slob2624_smp1_every_checkpoint_is_equal: "controlled/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
     slob2624_smp1_every_object_is_placed_equal: "placement/slob2624_smp1", Slob, { "era": "2.6.24", "descriptor": 0 };
+    slob2624headmerge_smp1_every_checkpoint_is_equal: "controlled/slob2624headmerge_smp1", Slob, { "era": "2.6.24-headmerge", "descriptor": 0 };
+    slob2624headmerge_smp1_every_object_is_placed_equal: "placement/slob2624headmerge_smp1", Slob, { "era": "2.6.24-headmerge", "descriptor": 0 };
+    slob2627_smp1_every_checkpoint_is_equal: "controlled/slob2627_smp1", Slob, { "era": "2.6.27", "descriptor": 0 };
+    slob2627_smp1_every_object_is_placed_equal: "placement/slob2627_smp1", Slob, { "era": "2.6.27", "descriptor": 0 };
+    slob_smp1_every_checkpoint_is_equal: "controlled/slob_smp1", Slob, { "era": "6.1", "descriptor": 0 };
+    slob_smp1_every_object_is_placed_equal: "placement/slob_smp1", Slob, { "era": "6.1", "descriptor": 0 };
 }
 
 // SLQB
-// use crate::alloc::slqb::Slqb;
-// recordings! {
-//     slqb_smp1_every_checkpoint_is_equal: "controlled/slqb_smp1", Slqb, { "era": "2.6.29" };
-//     slqb_smp2_every_checkpoint_is_equal: "controlled/slqb_smp2", Slqb, { "era": "2.6.29" };
-//     slqb_numa_every_checkpoint_is_equal: "controlled/slqb_numa", Slqb, { "era": "2.6.29" };
-//     slqb_smp1_every_object_is_placed_equal: "placement/slqb_smp1", Slqb, { "era": "2.6.29" };
-//     slqb_smp2_every_object_is_placed_equal: "placement/slqb_smp2", Slqb, { "era": "2.6.29" };
-//     slqb_numa_every_object_is_placed_equal: "placement/slqb_numa", Slqb, { "era": "2.6.29" };
-// }
+use crate::alloc::slqb::Slqb;
+recordings! {
+    slqb_smp1_every_checkpoint_is_equal: "controlled/slqb_smp1", Slqb, { "era": "2.6.29" };
+    slqb_smp2_every_checkpoint_is_equal: "controlled/slqb_smp2", Slqb, { "era": "2.6.29" };
+    slqb_numa_every_checkpoint_is_equal: "controlled/slqb_numa", Slqb, { "era": "2.6.29" };
+    slqb_smp1_every_object_is_placed_equal: "placement/slqb_smp1", Slqb, { "era": "2.6.29" };
+    slqb_smp2_every_object_is_placed_equal: "placement/slqb_smp2", Slqb, { "era": "2.6.29" };
+    slqb_numa_every_object_is_placed_equal: "placement/slqb_numa", Slqb, { "era": "2.6.29" };
+}
 
 /// Replays a group on a fresh allocator of type `A` over `pages`.
 fn world<'p, A: SlabAllocator<'p, Sim>>(group: &Group, pages: &'p Pages<'p, Sim>, config: &Value) -> Tally {

@@ -1,0 +1,412 @@
+//! SLQB: the queued allocator (Nick Piggin, 2008-2009, in linux-next during 2009, never merged), in its final form.
+//!
+//! Each CPU has, per cache, one LIFO of free objects chained through the objects themselves. Allocation pops, free
+//! pushes, without lock or atomic. Every object of the CPU's own *node* goes there, whoever allocated it, so objects
+//! travel between the CPUs of a node for free. When a LIFO exceeds `hiwater` one batch is sent home:
+//!
+//! ```text
+//!             own slab ───────────────► the page's free list        (page_lock, once per run)
+//!   LIFO ──┤
+//!             foreign ──► rlist (one destination at a time) ──► owner's remote_free   (one lock per batch)
+//!                                                                 │ at freebatch objects: owner's flag
+//!   owner's LIFO empty, flag set: takes the whole remote_free ◄───┘
+//! ```
+//!
+//! Objects of another node go to the rlist at once. An owner that does not keep up (`remote_free` above hiwater/2) has
+//! its objects put into its pages by whoever frees them. Slabs are of order 0 where at most a quarter is wasted, and an
+//! empty slab goes back at once: the queue of objects, not the slab, amortises cost.
+//!
+//! For every slab: `inuse + free in page = objects`. For every cache:
+//! `Σ inuse = live + Σ LIFO + Σ rlist + Σ remote_free`.
+//!
+//! A machine of one CPU and one node has the uniprocessor build (no rlist, no remote_free, no flag); one of several
+//! nodes looks at the page's node on each free.
+
+mod chain;
+mod cpu;
+mod node;
+pub mod policy;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use policy::Config;
+
+use std::sync::Mutex;
+
+use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
+use crate::error::{Corruption, Error};
+use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
+use crate::page::{Field, Pages, Pfn};
+use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::units::NodeId;
+
+use chain::{Chain, Links};
+use cpu::CpuSlot;
+use node::{List, ListId, NodeSlot, SLAB};
+use policy::{Geometry, KMALLOC};
+
+/// The SLQB allocator.
+pub struct Slqb<'p, M: Machine> {
+    pages: &'p Pages<'p, M>,
+    config: Config,
+    /// In order of creation; the kernel's list, newest first, is this backwards.
+    caches: Vec<Cache<'p, M>>,
+}
+
+/// A cache (kernel: kmem_cache).
+struct Cache<'p, M: Machine> {
+    pages: &'p Pages<'p, M>,
+    id: CacheId,
+    spec: CacheSpec,
+    geometry: Geometry,
+    /// The order asked for could not hold one object.
+    order_raised: bool,
+    /// More than one CPU or node: there are other lists to send objects to.
+    smp: bool,
+    /// More than one node: frees look at the page's node, and node lists are used.
+    numa: bool,
+    descriptor: Addr,
+    cpu_array: Addr,
+    node_array: Addr,
+    cpus: PerCpu<M, CpuSlot>,
+    nodes: Vec<SpinLock<M, NodeSlot>>,
+    /// The shared halves: one per CPU, then one per node.
+    lists: Vec<List<M>>,
+    /// Nodes in the order in which an allocation from each node tries them.
+    zonelists: Vec<Vec<NodeId>>,
+    /// 0 while the cache lives; after its destruction 1 + the warnings of it.
+    destroyed: Word,
+}
+
+impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
+    type Config = Config;
+
+    fn new(pages: &'p Pages<'p, M>, config: &Config) -> Result<Self, Error> {
+        config.check()?;
+        let mut slqb = Slqb { pages, config: config.clone(), caches: Vec::new() };
+        for size in KMALLOC {
+            let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
+            // A class of which no order-10 slab holds min_objects would stop the kernel's boot; here it takes what fits.
+            let relaxed = Config { min_objects: 1, ..config.clone() };
+            let geometry = Geometry::of(&spec, config).or_else(|| Geometry::of(&spec, &relaxed));
+            slqb.add(spec, geometry.expect("2 MiB fit into a slab of order 10"));
+        }
+        Ok(slqb)
+    }
+    fn pages(&self) -> &'p Pages<'p, M> {
+        self.pages
+    }
+    fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
+        if spec.name.is_empty() {
+            return Err(Error::new("cache.name", "\"\"", "a name"));
+        }
+        if self.caches.iter().any(|c| c.alive() && c.spec.name == spec.name) {
+            return Err(Error::new("cache.name", &spec.name, "a name that no cache has"));
+        }
+        if spec.size < 8 {
+            return Err(Error::new("cache.size", spec.size, "8 bytes or more: a free object holds a link"));
+        }
+        if spec.align != 0 && !spec.align.is_power_of_two() {
+            return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
+        }
+        let most = crate::units::Order(10).bytes();
+        if spec.size > most || spec.align > most {
+            return Err(Error::new("cache.size", spec.size.max(spec.align), format!("8..{most} bytes, alignment too")));
+        }
+        let Some(geometry) = Geometry::of(&spec, &self.config) else {
+            let why = format!("{} objects of {} bytes in a slab of {most} bytes", self.config.min_objects, spec.size);
+            return Err(Error::new("cache.size", spec.size, format!("a size that allows {why}")));
+        };
+        Ok(self.add(spec, geometry))
+    }
+
+    fn alloc(&self, cpu: &M::Cpu, cache: CacheId, want: Request) -> Option<Object> {
+        let cache = self.cache(cache);
+        cpu.irq_save();
+        let x = match want.node {
+            Some(node) if cache.numa && node != cpu.node() => {
+                cpu.touch(cache.descriptor, Access::Read);
+                cache.alloc_remote(cpu, node, want)
+            }
+            _ => cache.alloc_local(cpu, want),
+        }?;
+        if want.zero {
+            self.pages.arena().fill(x, cache.spec.size, 0);
+            cpu.touch_span(x, cache.spec.size, Access::Write);
+        }
+        Some(Object::at(x))
+    }
+    fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
+        let (cache, x) = (self.cache(cache), object.addr());
+        cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
+        cpu.irq_save();
+        if cache.numa {
+            let pfn = cache.slab_of(cpu, x);
+            cache.free_of(cpu, pfn, x);
+        } else {
+            // No look-up of the page: a foreign address shows here in debug builds, elsewhere in the next flush.
+            debug_assert!(cache.is_object(x), "{}", cache.no_object(x));
+            cache.free_local(cpu, x);
+        }
+    }
+    fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
+        if bytes == 0 {
+            return Some(Object::at(ZERO_SIZE));
+        }
+        cpu.work(cost::KMALLOC_LOOKUP);
+        let class = policy::kmalloc_class(bytes)?;
+        self.alloc(cpu, CacheId(class as u32), want)
+    }
+    fn kfree(&self, cpu: &M::Cpu, object: Object) {
+        let x = object.addr();
+        if x == ZERO_SIZE {
+            return;
+        }
+        cpu.work(cost::KMALLOC_LOOKUP);
+        assert!(self.pages.pfn_of(x).is_some(), "kfree of {x:?}, which is outside the arena");
+        let pfn = self.pages.head(cpu, x);
+        let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
+        assert!(slab, "kfree of {x:?}: frame {pfn:?} is no slab of slqb");
+        let cache = self.cache(CacheId((self.pages.peek(pfn, Field::Owner) >> 32) as u32 - 1));
+        debug_assert!(cache.is_object(x), "{}", cache.no_object(x));
+        cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
+        cpu.irq_save();
+        cache.free_of(cpu, pfn, x);
+    }
+    /// Trims every CPU once, the caller last, then every node: asks for emptying, does not guarantee it.
+    fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
+        let cache = self.cache(cache);
+        let topology = self.pages.machine().topology();
+        for target in topology.cpu_ids().filter(|c| *c != cpu.id()) {
+            cpu.call_on(target, &|c| cache.trim_cpu(c));
+        }
+        cache.trim_cpu(cpu);
+        topology.node_ids().for_each(|n| cache.trim_node(cpu, n));
+    }
+    /// One round of periodic trimming, for every cache, newest first: the local node's list, then the CPU's. Four rounds
+    /// empty an idle full LIFO.
+    fn trim(&self, cpu: &M::Cpu) {
+        for cache in self.caches.iter().rev().filter(|c| c.alive()) {
+            cache.trim_node(cpu, cpu.node());
+            cache.trim_cpu(cpu);
+        }
+    }
+    /// One warning for each list that still has slabs and one for each that still has partial slabs.
+    ///
+    /// As in the original, objects of other CPUs' slabs that are met in the first pass end up on the rlist of the CPU that
+    /// runs it, which may have been flushed before: up to freebatch - 1 objects stay there and their pages are lost.
+    /// Trimming every CPU until nothing is left avoids it. The cache must be idle.
+    fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
+        let cache = self.cache(cache);
+        let left = cache.tear_down(cpu);
+        cache.destroyed.poke(1 + left.warnings);
+        left
+    }
+
+    fn cache_count(&self) -> usize {
+        self.caches.len()
+    }
+    fn verify(&mut self) -> Result<(), Corruption> {
+        let mut slabs = report::slabs_by_cache(self.pages, self.caches.len());
+        self.caches.iter_mut().zip(&mut slabs).try_for_each(|(c, slabs)| c.verify(slabs))
+    }
+    fn info(&mut self, cache: CacheId) -> CacheInfo {
+        self.caches[cache.0 as usize].info()
+    }
+    /// One row per CPU. What a CPU did to another list (a node's, or a remote CPU's by synchronous freeing) is in its own
+    /// row; `state` has the counts per list, as sysfs shows them.
+    fn counters(&mut self, cache: CacheId) -> Vec<Counters> {
+        self.caches[cache.0 as usize].cpus.iter_mut().map(|(_, s)| s.caused().since(&s.before)).collect()
+    }
+    fn reset_counters(&self, cpu: &M::Cpu) {
+        self.caches.iter().for_each(|c| c.cpus.with(cpu, |s| s.before = s.caused()));
+    }
+    fn state(&mut self, cache: CacheId) -> serde_json::Value {
+        self.caches[cache.0 as usize].state()
+    }
+    fn placement(&mut self, cache: CacheId, object: Addr) -> Placement {
+        let slab = self.pages.peek_head(object).expect("an object of the arena");
+        let offset = node::unpack(self.pages.peek(slab, Field::Counters)).colour;
+        let from_first = object.0 - self.pages.addr_of(slab).0 - offset;
+        Placement { slab, index: from_first / self.caches[cache.0 as usize].geometry.size, offset }
+    }
+    /// Newest cache first, as they are on the kernel's list.
+    fn slabinfo(&mut self) -> Option<String> {
+        let infos: Vec<CacheInfo> = self.caches.iter_mut().rev().filter(|c| c.alive()).map(|c| c.info()).collect();
+        Some(super::slabinfo_text(&infos))
+    }
+}
+
+impl<'p, M: Machine> Slqb<'p, M> {
+    /// Bytes of a cache's CPU and node structures and pointer arrays.
+    pub fn structure_bytes(&self) -> u64 {
+        let topology = self.pages.machine().topology();
+        policy::structure_bytes(topology.cpus() as u64, topology.nodes() as u64)
+    }
+
+    #[inline]
+    fn cache(&self, id: CacheId) -> &Cache<'p, M> {
+        let cache = &self.caches[id.0 as usize];
+        debug_assert!(cache.alive(), "cache {} has been destroyed", cache.spec.name);
+        cache
+    }
+
+    fn add(&mut self, spec: CacheSpec, geometry: Geometry) -> CacheId {
+        let id = CacheId(self.caches.len() as u32);
+        let asked = self.config.order.map(crate::units::Order);
+        let order_raised = asked.is_some_and(|o| o.bytes() < geometry.size);
+        self.caches.push(Cache::new(self.pages, id, spec, geometry, order_raised));
+        id
+    }
+}
+
+impl<'p, M: Machine> Cache<'p, M> {
+    fn new(pages: &'p Pages<'p, M>, id: CacheId, spec: CacheSpec, geometry: Geometry, order_raised: bool) -> Self {
+        let machine = pages.machine();
+        let topology = machine.topology();
+        let (cpus, nodes) = (topology.cpus() as u64, topology.nodes() as u64);
+        // The descriptor: the fast paths' fields in the first line, the rest in a second and third.
+        let descriptor = machine.reserve(192, NodeId(0));
+        let structure = |node| machine.reserve(policy::STRUCT_BYTES, node);
+        let mut lists: Vec<List<M>> = Vec::new();
+        for node in topology.cpu_ids().map(|c| topology.node_of(c)).chain(topology.node_ids()) {
+            lists.push(List::new(machine, structure(node), node));
+        }
+        let node_slot = |l: &List<M>| SpinLock::new(machine.lock("list_lock", l.hot.plus(192)), NodeSlot::default());
+        Cache {
+            pages,
+            id,
+            spec,
+            geometry,
+            order_raised,
+            smp: cpus > 1 || nodes > 1,
+            numa: nodes > 1,
+            descriptor,
+            cpu_array: machine.reserve(8 * cpus, NodeId(0)),
+            node_array: machine.reserve(8 * nodes, NodeId(0)),
+            cpus: PerCpu::new(machine, |_| CpuSlot::default()),
+            nodes: lists[cpus as usize..].iter().map(node_slot).collect(),
+            lists,
+            zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
+            destroyed: Word::new(descriptor, 0),
+        }
+    }
+
+    #[inline]
+    fn links(&self) -> Links<'_> {
+        Links { arena: self.pages.arena(), offset: self.geometry.offset }
+    }
+    fn alive(&self) -> bool {
+        self.destroyed.peek() == 0
+    }
+
+    /// Frees an object whose page has been looked up.
+    #[inline]
+    fn free_of(&self, cpu: &M::Cpu, pfn: Pfn, x: Addr) {
+        if self.numa && self.pages.node_of(pfn) != cpu.node() {
+            self.free_remote(cpu, self.owner(pfn), x);
+        } else {
+            self.free_local(cpu, x);
+        }
+    }
+
+    /// Head frame of the slab that `x` is an object of; reads the page structure (kernel: virt_to_head_slb_page).
+    #[inline]
+    fn slab_of(&self, cpu: &M::Cpu, x: Addr) -> Pfn {
+        assert!(self.pages.pfn_of(x).is_some(), "{}", self.no_object(x));
+        let pfn = self.pages.head(cpu, x);
+        assert!(self.owns(pfn), "{}", self.no_object(x));
+        debug_assert!(self.is_object(x), "{}", self.no_object(x));
+        pfn
+    }
+
+    /// True if the frame is the head of a slab of this cache.
+    fn owns(&self, pfn: Pfn) -> bool {
+        self.pages.peek(pfn, Field::Flags) & SLAB != 0
+            && self.pages.peek(pfn, Field::Owner) >> 32 == u64::from(self.id.0 + 1)
+    }
+    /// True if an object of this cache begins at `x`.
+    fn is_object(&self, x: Addr) -> bool {
+        let Some(pfn) = self.pages.peek_head(x).filter(|p| self.owns(*p)) else { return false };
+        let first = self.pages.addr_of(pfn).plus(node::unpack(self.pages.peek(pfn, Field::Counters)).colour);
+        let from_first = x.0.wrapping_sub(first.0);
+        x >= first
+            && from_first.is_multiple_of(self.geometry.size)
+            && from_first / self.geometry.size < self.geometry.objects
+    }
+    #[cold]
+    fn no_object(&self, x: Addr) -> String {
+        let Some(pfn) = self.pages.peek_head(x) else {
+            return format!("cache {}: {x:?} is outside the arena", self.spec.name);
+        };
+        let owner = self.pages.peek(pfn, Field::Owner) >> 32;
+        let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
+        let found = if slab { format!("cache {}", owner - 1) } else { "no slab".into() };
+        let expected = format!("an object of cache {} ({} bytes apart)", self.id.0, self.geometry.size);
+        format!("cache {}: {x:?} in frame {pfn:?}: expected {expected}, found {found}", self.spec.name)
+    }
+
+    /// Empties what can be emptied, all of it on one CPU: LIFO and rlist of every CPU, then what came back, then nodes.
+    fn tear_down(&self, cpu: &M::Cpu) -> Destroyed {
+        let cpus: Vec<_> = self.pages.machine().topology().cpu_ids().collect();
+        cpu.irq_save();
+        if self.smp {
+            for &c in &cpus {
+                self.flush_all(cpu, self.cpu_list(c), self.take_from(cpu, c, |s| std::mem::take(&mut s.lifo)));
+                let (rlist, to) = self.take_from(cpu, c, |s| (std::mem::take(&mut s.rlist), s.rlist_to));
+                self.send_counted(cpu, rlist, to);
+            }
+        }
+        let mut left = Destroyed::default();
+        for &c in &cpus {
+            let l = self.cpu_list(c);
+            let mut lifo = self.take_from(cpu, c, |s| std::mem::take(&mut s.lifo));
+            let claimed = self.claim(cpu, l);
+            self.attach(cpu, &mut lifo, claimed);
+            self.cpus.with(cpu, |s| node::count_claim(&mut s.counters, claimed.nr));
+            self.flush_all(cpu, l, lifo);
+            self.complain(cpu, l, &mut left);
+        }
+        for n in self.pages.machine().topology().node_ids().filter(|n| self.numa && !self.memoryless(*n)) {
+            let l = self.node_list(n);
+            let mut slot = self.nodes[usize::from(n.0)].lock(cpu);
+            self.claim_node(cpu, l, &mut slot);
+            while self.flush_node(cpu, l, &mut slot).objects > 0 {}
+            self.complain(cpu, l, &mut left);
+        }
+        left
+    }
+
+    /// Takes something out of the slot of CPU `c`, which does it itself.
+    fn take_from<R: Send>(&self, cpu: &M::Cpu, c: crate::units::CpuId, take: impl Fn(&mut CpuSlot) -> R + Sync) -> R {
+        let taken = Mutex::new(None);
+        cpu.call_on(c, &|on| {
+            let value = self.cpus.with(on, &take);
+            *taken.lock().unwrap() = Some(value);
+        });
+        taken.into_inner().unwrap().expect("call_on returns after the call")
+    }
+
+    fn flush_all(&self, cpu: &M::Cpu, l: ListId, mut lifo: Chain) {
+        while lifo.nr > 0 {
+            let flushed = self.flush(cpu, l, &mut lifo);
+            self.cpus.with(cpu, |s| flushed.count(&mut s.counters));
+        }
+    }
+
+    fn complain(&self, cpu: &M::Cpu, l: ListId, left: &mut Destroyed) {
+        let slabs = self.list(l).slabs.lock(cpu);
+        left.warnings += u64::from(slabs.nr_slabs != 0) + u64::from(!slabs.partial.is_empty());
+        left.pages_lost += slabs.nr_slabs * self.geometry.order.pages();
+    }
+}
+
+impl CpuSlot {
+    /// Everything this CPU counted, on whichever list.
+    fn caused(&self) -> Counters {
+        let mut sum = self.counters.clone();
+        sum.merge(&self.elsewhere);
+        sum
+    }
+}

@@ -1,0 +1,229 @@
+//! What is decided before the first allocation: tunables, object layout, slab order, batches, colours (slqb.md §2, §4).
+
+use serde::{Deserialize, Serialize};
+
+use crate::alloc::{Configuration, Parameter};
+use crate::error::Error;
+use crate::spec::CacheSpec;
+use crate::units::{LINE, MAX_ORDER, Order, PAGE_SHIFT, PAGE_SIZE, fls, round_up};
+
+/// Tunables of SLQB. `None` is the kernel's default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Always `2.6.29`: the final form of 2009.
+    pub era: String,
+    /// Smallest slab order tried (kernel: slqb_min_order); `None` is 0.
+    pub order: Option<u8>,
+    /// Smallest number of objects per slab accepted (kernel: slqb_min_objects).
+    pub min_objects: u64,
+    /// LIFO length above which a batch is flushed; `None` is 4·freebatch.
+    pub hiwater: Option<u64>,
+    /// Objects of one flush; `None` is the formula of the object size.
+    pub freebatch: Option<u64>,
+}
+
+impl Configuration for Config {
+    const NAME: &'static str = "slqb";
+    const ERAS: &'static [&'static str] = &["2.6.29"];
+    const DEFAULT_ERA: &'static str = "2.6.29";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter { name: "order", unit: "", meaning: "smallest slab order tried, 0..10 (slqb_min_order; unset: 0)" },
+        Parameter {
+            name: "min_objects",
+            unit: "objects",
+            meaning: "fewest objects per slab accepted, 1 or more (slqb_min_objects)",
+        },
+        Parameter {
+            name: "hiwater",
+            unit: "objects",
+            meaning: "length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)",
+        },
+        Parameter {
+            name: "freebatch",
+            unit: "objects",
+            meaning: "objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)",
+        },
+    ];
+
+    fn era(era: &str) -> Option<Self> {
+        let none = Config { era: era.into(), order: None, min_objects: 1, hiwater: None, freebatch: None };
+        (era == "2.6.29").then_some(none)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if let Some(order) = self.order.filter(|o| usize::from(*o) >= MAX_ORDER) {
+            return Err(Error::new("allocator.order", order, "0..10"));
+        }
+        if self.min_objects == 0 {
+            return Err(Error::new("allocator.min_objects", 0, "1 or more"));
+        }
+        if self.freebatch == Some(0) {
+            return Err(Error::new("allocator.freebatch", 0, "1 or more"));
+        }
+        match (self.hiwater, self.freebatch) {
+            (Some(h), Some(f)) if h < f - 1 => {
+                Err(Error::new("allocator.hiwater", h, format!("freebatch - 1 = {} or more", f - 1)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Shape of a cache. `objects·size + colour_range = bytes of a slab`; object `i` of a slab lies at
+/// `start + colour + i·size`, its link `offset` bytes further on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes asked for.
+    pub object_size: u64,
+    /// Alignment of every object.
+    pub align: u64,
+    /// Stride.
+    pub size: u64,
+    /// Bytes up to which the object's own data reach.
+    pub inuse: u64,
+    /// Where in a free object the link to the next one is stored.
+    pub offset: u64,
+    /// Order of its slabs.
+    pub order: Order,
+    /// Objects of a slab.
+    pub objects: u64,
+    /// Objects of one flush.
+    pub freebatch: u64,
+    /// LIFO length above which a flush is done.
+    pub hiwater: u64,
+    /// Bytes of a slab left for colouring.
+    pub colour_range: u64,
+    /// Step from one slab's colour to the next one's.
+    pub colour_off: u64,
+}
+
+impl Geometry {
+    /// The shape a cache gets; `None` if no order up to 10 holds `min_objects`.
+    pub fn of(spec: &CacheSpec, config: &Config) -> Option<Geometry> {
+        let (align, inuse, offset, size) = layout(spec);
+        let order = order(size, u32::from(config.order.unwrap_or(0)), config.min_objects)?;
+        let objects = order.bytes() / size;
+        let (freebatch, hiwater) = batches(size, config);
+        Some(Geometry {
+            object_size: spec.size,
+            align,
+            size,
+            inuse,
+            offset,
+            order,
+            objects,
+            freebatch,
+            hiwater,
+            colour_range: order.bytes() - objects * size,
+            colour_off: spec.align.max(LINE),
+        })
+    }
+
+    /// The colour after `colour`: one step on, back to 0 at the end of the range.
+    pub fn next_colour(&self, colour: u64) -> u64 {
+        let next = colour + self.colour_off;
+        if next >= self.colour_range { 0 } else { next }
+    }
+
+    /// `remote_free` length above which remote CPUs free into the pages themselves.
+    pub fn remote_limit(&self) -> u64 {
+        self.hiwater / 2
+    }
+
+    /// Most objects that one CPU's queues hold at rest when one CPU flushes to it: LIFO, rlist, remote_free (§16).
+    pub fn queued_bound(&self) -> u64 {
+        self.hiwater + (self.freebatch - 1) + self.remote_limit() + self.freebatch
+    }
+}
+
+/// Alignment, end of the object's own bytes, link offset and stride (§4.1, without debugging).
+fn layout(spec: &CacheSpec) -> (u64, u64, u64, u64) {
+    let inuse = round_up(spec.size, 8);
+    // What a reader under RCU or a constructor relies on must survive on the free list: the link goes behind it.
+    let behind = spec.typesafe_by_rcu || spec.ctor;
+    let (offset, used) = if behind { (inuse, inuse + 8) } else { (0, inuse) };
+    let align = round_up(spec.align.max(spec.halved_line()).max(8), 8);
+    (align, inuse, offset, round_up(used, align))
+}
+
+/// Slab order (§4.2): order 0 or 1 with at most a quarter wasted; otherwise the smallest that holds `min_objects`.
+fn order(size: u64, min_order: u32, min_objects: u64) -> Option<Order> {
+    let top = MAX_ORDER as u32 - 1;
+    let low = slab_order(size, min_order, min_objects, 1, 4);
+    let found = if low <= 1 { low } else { slab_order(size, min_order, min_objects, top, 0) };
+    (found <= top).then_some(Order(found as u8))
+}
+
+/// First order from the smallest that holds one object up to `max_order` that holds `min_objects` and wastes at most
+/// 1/`frac`; above `max_order` if there is none.
+fn slab_order(size: u64, min_order: u32, min_objects: u64, max_order: u32, frac: u64) -> u32 {
+    let mut order = fls(size - 1).saturating_sub(PAGE_SHIFT).max(min_order);
+    while order <= max_order {
+        let bytes = PAGE_SIZE << order;
+        let n = bytes / size;
+        if n > 0 && n >= min_objects && (bytes - n * size) * frac <= bytes {
+            return order;
+        }
+        order += 1;
+    }
+    order
+}
+
+/// freebatch and hiwater (§4.4, §24.16): 16 KiB worth of objects, or 256 objects within 256 KiB if that is more.
+fn batches(size: u64, config: &Config) -> (u64, u64) {
+    let formula = (4 * PAGE_SIZE / size).max((64 * PAGE_SIZE / size).min(256)).max(1);
+    match (config.freebatch, config.hiwater) {
+        (Some(f), Some(h)) => (f, h),
+        (Some(f), None) => (f, f.saturating_mul(4)),
+        (None, Some(h)) => (formula.min(h.saturating_add(1)), h),
+        (None, None) => (formula, 4 * formula),
+    }
+}
+
+/// Bytes of kmem_cache_cpu and of kmem_cache_node: a list of three lines and what surrounds it.
+pub const STRUCT_BYTES: u64 = 256;
+
+/// Bytes of one cache's own structures, without its descriptor: CPU and node structures, and the two pointer arrays.
+pub fn structure_bytes(cpus: u64, nodes: u64) -> u64 {
+    (cpus + nodes) * (STRUCT_BYTES + 8)
+}
+
+/// kmalloc classes on 64-byte lines: powers of two from 8 to 2 MiB, and 192.
+pub const KMALLOC: [u64; 20] = {
+    let mut sizes = [0; 20];
+    let (mut i, mut size) = (0, 8);
+    while i < 20 {
+        sizes[i] = size;
+        size = match size {
+            128 => 192,
+            192 => 256,
+            _ => size * 2,
+        };
+        i += 1;
+    }
+    sizes
+};
+
+/// Index in [`KMALLOC`] of the class for `bytes` > 0; `None` above 2 MiB. Up to 192 bytes a table, above that fls.
+pub fn kmalloc_class(bytes: u64) -> Option<usize> {
+    const SMALL: [u8; 24] = {
+        let mut table = [0; 24];
+        let mut i = 0;
+        while i < 24 {
+            let mut class = 0;
+            while KMALLOC[class] < (i as u64 + 1) * 8 {
+                class += 1;
+            }
+            table[i] = class as u8;
+            i += 1;
+        }
+        table
+    };
+    if bytes <= 192 {
+        return Some(usize::from(SMALL[(bytes as usize - 1) / 8]));
+    }
+    // 193..256 has fls 8 and class 6, because 192 sits in between.
+    let class = fls(bytes - 1) as usize - 2;
+    (class < KMALLOC.len()).then_some(class)
+}
