@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slablab._core import Column, Crossing
+    from slablab._core import _Column as Column
+    from slablab._core import _Crossing as Crossing
 
 Row: TypeAlias = dict[str, Any]
 
