@@ -60,7 +60,7 @@ fn expand(py: Python<'_>, config: &str) -> PyResult<String> {
 
 /// What exists (JSON): allocators with eras and parameters, workloads, machines, statistics.
 #[pyfunction]
-fn catalog(py: Python<'_>) -> PyResult<String> {
+fn catalog() -> PyResult<String> {
     Ok(error::caught(run::catalog)?.to_string())
 }
 
