@@ -5,8 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::machine::Addr;
-use crate::units::NodeId;
+use crate::units::{Addr, NodeId};
 
 /// What `kmem_cache_create` is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

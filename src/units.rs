@@ -1,4 +1,4 @@
-//! Newtypes for whatever could be swapped by mistake: CPU and node numbers, orders, instructions, virtual time.
+//! Newtypes for whatever could be swapped by mistake: CPU and node numbers, orders, addresses, instructions, time.
 
 use std::fmt;
 
@@ -47,6 +47,21 @@ impl Instr {
     /// `n` times this many instructions.
     pub const fn times(self, n: u64) -> Instr {
         Instr((self.0 as u64 * n) as u32)
+    }
+}
+
+/// An offset into the simulated address space. Offset 0 is a valid page of the arena; "no object" is `Option`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Addr(pub u64);
+
+impl Addr {
+    /// `bytes` further on.
+    pub const fn plus(self, bytes: u64) -> Addr {
+        Addr(self.0 + bytes)
+    }
+    /// Number of the cache line.
+    pub const fn line(self) -> u64 {
+        self.0 / LINE
     }
 }
 

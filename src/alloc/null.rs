@@ -82,7 +82,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
         if spec.size == 0 || spec.size > 4 << 20 {
             return Err(Error::new("cache.size", spec.size, "1..4194304 bytes"));
         }
-        let slot = round_up(spec.size, spec.align.max(8));
+        let slot = round_up(spec.size, spec.align.max(spec.halved_line()).max(8));
         let stacks = PerCpu::new(self.pages.machine(), |_| Stack::default());
         self.caches.push(Cache { spec, slot, order: Order::for_bytes(slot), stacks });
         Ok(CacheId(self.caches.len() as u32 - 1))

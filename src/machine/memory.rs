@@ -10,22 +10,7 @@ use std::ptr::NonNull;
 
 use super::sync::{AtomicU64, Ordering};
 use super::{Access, Cpu};
-use crate::units::LINE;
-
-/// An offset into the simulated address space. Offset 0 is a valid page of the arena; "no object" is `Option`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Addr(pub u64);
-
-impl Addr {
-    /// `bytes` further on.
-    pub const fn plus(self, bytes: u64) -> Addr {
-        Addr(self.0 + bytes)
-    }
-    /// Number of the cache line.
-    pub const fn line(self) -> u64 {
-        self.0 / LINE
-    }
-}
+use crate::units::Addr;
 
 /// Object memory and page frames: `bytes` of zeroed memory, committed when first touched.
 pub struct Arena {

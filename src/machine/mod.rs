@@ -22,7 +22,8 @@ pub mod presets;
 pub mod sim;
 mod sync;
 
-pub use memory::{Addr, Arena, Word};
+pub use crate::units::Addr;
+pub use memory::{Arena, Word};
 pub use native::Native;
 pub use percpu::PerCpu;
 pub use sim::Sim;

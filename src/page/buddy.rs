@@ -19,7 +19,7 @@ pub(super) struct Zone {
     addr: Addr,
     start: u32,
     pages: u32,
-    lists: [FrameList; MAX_ORDER],
+    pub(super) lists: [FrameList; MAX_ORDER],
     pub(super) nr_free: [u64; MAX_ORDER],
     /// Pages in free blocks.
     pub(super) free: u64,

@@ -603,3 +603,6 @@ impl PageStats {
         self.fallback_node += other.fallback_node;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,6 +156,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };
+                        pages.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
                         gathered.pages(&mut pages);
                         gathered
                     };

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
 use crate::spec::{CacheId, Object, Request};
-use crate::units::{CpuId, LINE, NodeId, Order, round_up};
+use crate::units::{CpuId, LINE, NodeId, Order, Picos, round_up};
 use crate::workload::script::{Script, ScriptOp, Step};
 
 /// What a slot holds.
@@ -180,6 +180,12 @@ impl Slots {
             }
             ScriptOp::Shrink { cache } => allocator.shrink(cpu, cache_id(cache)),
             ScriptOp::Trim {} => allocator.trim(cpu),
+            ScriptOp::Wait { seconds } => {
+                let until = Picos(cpu.now().0 + Picos::from_secs_f64(seconds).0);
+                while cpu.now() < until {
+                    cpu.idle(Some(until));
+                }
+            }
             ScriptOp::Destroy { cache } => {
                 let left = allocator.destroy(cpu, cache_id(cache));
                 self.destroyed.pages_lost += left.pages_lost;
@@ -289,6 +295,19 @@ mod tests {
         };
         assert_eq!(elapsed(0), 0);
         assert!(elapsed(1) > 0);
+    }
+
+    #[test]
+    fn who_comes_after_a_wait_comes_later() {
+        let mut machine = sim(2, 64 << 20);
+        let ops = [(0, ScriptOp::Trim {}), (1, ScriptOp::Wait { seconds: 2.0 }), (0, ScriptOp::Wait { seconds: 0.5 })];
+        let script = Script { caches: vec![], ops: ops.map(|(cpu, op)| Step { cpu, op }).into() };
+        let pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let mut null = Null::new(&pages, &Config { era: "1".into() }).unwrap();
+        execute(&machine, &mut null, &script, &mut |_, _, _, _| {}).unwrap();
+        drop(pages);
+        let elapsed = Picos(machine.elapsed()).secs();
+        assert!((2.5..2.501).contains(&elapsed), "{elapsed}");
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Tests that span floors.
 
+mod conformance;
 mod determinism;
+mod floors;
 mod oracle;

@@ -23,6 +23,9 @@ use crate::units::MAX_ORDER;
 /// Slots of a script are numbered below this.
 pub const MAX_SLOTS: u32 = 1 << 24;
 
+/// Longest single `wait`, in seconds: virtual time is counted in picoseconds of 64 bits.
+pub const MAX_WAIT: f64 = 86_400.0;
+
 /// Caches, and what is done with them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,6 +108,11 @@ pub enum ScriptOp {
     },
     /// Does this CPU's periodic work on all caches once.
     Trim {},
+    /// Lets time pass on this CPU: virtual time on a simulated machine, real time on Native.
+    Wait {
+        /// How long.
+        seconds: f64,
+    },
     /// Gives a cache up (kernel: kmem_cache_destroy). All its objects must have been freed; it cannot be used again.
     Destroy {
         /// Index of the cache.
@@ -232,6 +240,11 @@ impl Check<'_> {
                     return Err(self.refuse("cache", cache, format!("a cache without objects: it still has {live}")));
                 }
             }
+            ScriptOp::Wait { seconds } => {
+                if !(0.0..=MAX_WAIT).contains(&seconds) {
+                    return Err(self.refuse("seconds", seconds, format!("0..{MAX_WAIT}")));
+                }
+            }
             ScriptOp::Trim {} | ScriptOp::Checkpoint { .. } => {}
         }
         Ok(())
@@ -322,6 +335,7 @@ mod tests {
             (r#"{ "op": { "free_pages": { "slot": 1 } } }"#, "a slot that holds pages"),
             (r#"{ "op": { "touch": { "slot": 1, "bytes": 9 } } }"#, "ops[3].bytes = 9: at most 8"),
             (r#"{ "op": { "alloc_pages": { "order": 11, "slot": 2 } } }"#, "ops[3].order = 11: 0..10"),
+            (r#"{ "op": { "wait": { "seconds": -1 } } }"#, "ops[3].seconds = -1: 0..86400"),
             (r#"{ "op": { "destroy": { "cache": 0 } } }"#, "ops[3].cache = 0: a cache without objects: it still has 1"),
         ] {
             let text =

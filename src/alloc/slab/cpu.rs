@@ -34,6 +34,9 @@ impl<M: Machine> Slab<'_, M> {
     /// on a machine of several nodes also the page's descriptor and the slab's header, which know the object's node.
     #[inline]
     pub(super) fn free_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        // The kernel does not look. A stray address is found here in debug builds, in others when the object goes back to
+        // its slab: looking would read the page's descriptor, which the fast path of one node never touches.
+        debug_assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
         if self.several_nodes {
             let slab = self.slab_of(cpu, cache, object);
             let headers = self.headers(cache);
@@ -42,10 +45,6 @@ impl<M: Machine> Slab<'_, M> {
             if node != cpu.node() {
                 return self.free_alien(cpu, cache, object, node);
             }
-        } else {
-            // On one node the kernel does not look: a stray address is found here in debug builds, later in others,
-            // when the object goes back to its slab.
-            debug_assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
         }
         cpu.work(cost::SLAB_FREE_HIT);
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);

@@ -149,7 +149,7 @@ impl<M: Machine> Slab<'_, M> {
         }
         let slab = Header(Addr(self.pages.peek(pfn, Field::Extra)));
         let offset = object.0.wrapping_sub(self.headers(cache).first(slab).0);
-        offset % cache.geometry.slot == 0 && offset / cache.geometry.slot < cache.geometry.num
+        offset.is_multiple_of(cache.geometry.slot) && offset / cache.geometry.slot < cache.geometry.num
     }
 
     /// What is wrong with a freed address: cache, slab, object, expected, found.

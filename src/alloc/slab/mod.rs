@@ -1,8 +1,8 @@
 //! SLAB as in 2.6.24 (slab.md, the rules marked 24): caches of slabs, an array of free objects per CPU in front, shared
 //! and alien arrays per node in between.
 //!
-//! Reading order: [`cpu`] (fast paths, refill, flush), [`node`] (lists, objects back into slabs, other nodes), [`grow`]
-//! (a slab's birth and end), [`policy`] (all formulas), [`header`] (a slab in memory), [`cache`] (who owns what).
+//! Reading order: `cpu` (fast paths, refill, flush), `node` (lists, objects back into slabs, other nodes), `grow`
+//! (a slab's birth and end), `policy` (all formulas), `header` (a slab in memory), `cache` (who owns what).
 //!
 //! Locks: alien lock → `list_lock` → whatever the page allocator and a header's cache take. A slab is destroyed under
 //! `list_lock` when a free empties it.

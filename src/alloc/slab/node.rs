@@ -100,7 +100,7 @@ impl<M: Machine> Slab<'_, M> {
         headers.modify(cpu, slab);
         let offset = object.0.wrapping_sub(headers.first(slab).0);
         let index = offset / geometry.slot;
-        assert!(index < geometry.num && offset % geometry.slot == 0, "{}", self.stray(cache, object));
+        assert!(index < geometry.num && offset.is_multiple_of(geometry.slot), "{}", self.stray(cache, object));
         let list = if headers.is_full(slab) { &mut lists.full } else { &mut lists.partial };
         list.remove(&headers, cpu, slab);
         let inuse = headers.put(cpu, slab, index);

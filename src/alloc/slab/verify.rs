@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Slab;
 use super::array::Array;
 use super::cache::Cache;
-use super::header::{Header, Headers, SlabList};
+use super::header::{Header, Headers};
 use super::policy::Geometry;
 use crate::ensure;
 use crate::error::Corruption;
@@ -59,17 +59,17 @@ impl<M: Machine> Slab<'_, M> {
             let lists = node.lists.get_mut();
             let at = || format!("{name}, node {n}");
             let mut free = 0;
-            let kinds: [(&SlabList, &str, fn(u64, u64) -> bool); 3] = [
-                (&lists.full, "full", |inuse, num| inuse == num),
-                (&lists.partial, "partial", |inuse, num| inuse > 0 && inuse < num),
-                (&lists.free, "free", |inuse, _| inuse == 0),
+            let kinds = [
+                (&lists.full, "full", g.num..=g.num),
+                (&lists.partial, "partial", 1..=g.num - 1),
+                (&lists.free, "free", 0..=0),
             ];
             for (list, kind, fits) in kinds {
                 let slabs: Vec<Header> = list.iter(&headers).collect();
                 ensure!(slabs.len() as u64 == list.len(), at(), "{kind} list: {} of {}", slabs.len(), list.len());
                 for slab in slabs {
                     let inuse = headers.inuse(slab);
-                    ensure!(fits(inuse, g.num), at(), "a {kind} slab has {inuse} of {} objects in use", g.num);
+                    ensure!(fits.contains(&inuse), at(), "a {kind} slab has {inuse} of {} objects in use", g.num);
                     ensure!(headers.node(slab) == NodeId(n as u16), at(), "slab of node {}", headers.node(slab));
                     free += g.num - inuse;
                     heads.push(check_slab(&headers, pages, id, &g, in_slab, slab, &at, &mut outside)?);
@@ -102,7 +102,13 @@ fn check_slab<M: Machine>(
     let colour = headers.colour(slab);
     let expected = pages.addr_of(head).plus(colour + in_slab);
     ensure!(first == expected, at(), "slab {slab:?}: first object {:#x}, expected {:#x}", first.0, expected.0);
-    ensure!(first.0 % g.align == 0, at(), "slab {slab:?}: objects at {:#x} are not aligned to {}", first.0, g.align);
+    ensure!(
+        first.0.is_multiple_of(g.align),
+        at(),
+        "slab {slab:?}: objects at {:#x} are not aligned to {}",
+        first.0,
+        g.align
+    );
     ensure!(colour <= g.left, at(), "slab {slab:?}: colour offset {colour} of {}", g.left);
     for i in 0..g.order.pages() as u32 {
         let page = Pfn(head.0 + i);

@@ -98,7 +98,8 @@ fn x1_the_low_end_is_used_and_the_tail_stays_free() {
 
 #[test]
 fn x2_stack_order_leaves_fragments_without_head_merge() {
-    let cases: [(&str, [&[(u64, u64)]; 3], _, _); 2] = [
+    type Free = &'static [(u64, u64)];
+    let cases: [(&str, [Free; 3], _, _); 2] = [
         (
             "2.6.24",
             [&[(64, 32), (128, 1920)], &[(32, 32), (64, 32), (128, 1920)], &[(0, 32), (32, 32), (64, 32), (128, 1920)]],

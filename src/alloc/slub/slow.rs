@@ -146,7 +146,7 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Gives this CPU's slab up, if it has one (kernel: flush_slab).
-    fn flush(&self, cpu: &M::Cpu, cache: &Cache<M>) {
+    pub(super) fn flush(&self, cpu: &M::Cpu, cache: &Cache<M>) {
         if let Some(slab) = cache.cpus.with(cpu, |c| c.slab) {
             cache.count(cpu, Stat::CpuslabFlush);
             slab.lock(self.pages, cpu);

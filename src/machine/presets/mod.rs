@@ -117,6 +117,15 @@ impl Machinery {
             old.confidence = "set".into();
             old.source = "set by the user".into();
         }
+        // A NUMA machine with another number of sockets keeps one node per socket.
+        if overrides.contains_key("sockets") && !overrides.contains_key("numa_nodes") {
+            let sockets = values["sockets"].value.clone();
+            let nodes = values.get_mut("numa_nodes").expect("every preset has it");
+            if nodes.value != Scalar::Number(1.0) {
+                nodes.value = sockets;
+                nodes.source = "one per socket, which the user set".into();
+            }
+        }
         let mut machinery = Machinery { name: file.name, values, cpus: 0, placement };
         machinery.check_shape()?;
         let all = machinery.all_cpus();
@@ -304,7 +313,7 @@ mod tests {
         }
         for (key, value, part) in [
             ("sockets", 0.0, "machine.sockets = 0"),
-            ("sockets", 3.0, "machine.numa_nodes"),
+            ("numa_nodes", 3.0, "machine.numa_nodes"),
             ("arena_per_node", 3.0, "at least 8 MiB"),
             ("l2_latt", 3.0, "did you mean \"l2_lat\""),
             ("mem_local", -1.0, "0 or more"),

@@ -365,7 +365,7 @@ impl Coherence {
         } else {
             match self.level(cost, owner, stamps) {
                 Level::Memory => (self.memory_latency(cost, cpu, home), Level::Memory),
-                _ if !dirty && !(self.cpus[cpu].llc == self.cpus[owner].llc && cost.llc > 0) => {
+                _ if !dirty && (self.cpus[cpu].llc != self.cpus[owner].llc || cost.llc == 0) => {
                     (self.memory_latency(cost, cpu, home), Level::Memory)
                 }
                 _ => (self.transfer_between(cost, cpu, owner), Level::Llc),

@@ -147,8 +147,9 @@ impl Params<'_> {
     }
 }
 
-/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built.
-pub(super) fn script(group: &Group) -> Option<(Script, Vec<(u64, u64)>)> {
+/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built, which
+/// `reap` is on an allocator without a reaper.
+pub(super) fn script(group: &Group, reaper: bool) -> Option<(Script, Vec<(u64, u64)>)> {
     let names: Vec<String> =
         group.lines.iter().map(|l| l["checkpoint"].as_str().expect("checkpoint").to_string()).collect();
     let trims = names.iter().filter(|n| n.starts_with("trim_")).count() as u64;
@@ -166,6 +167,7 @@ pub(super) fn script(group: &Group) -> Option<(Script, Vec<(u64, u64)>)> {
         "trim_rounds" => trim_rounds(&mut w, &p, cpus),
         "remote_burst" => remote_burst(&mut w, &p),
         "node_alloc" => node_alloc(&mut w, &p, cpus),
+        "reap" if reaper => reap(&mut w, &p, cpus),
         "mixed_churn" => mixed_churn(&mut w, &p),
         "mixed_stack" => mixed_stack(&mut w, &p),
         _ => return None,
@@ -313,6 +315,20 @@ fn trim_rounds(w: &mut Writer, p: &Params, cpus: u64) {
         w.checkpoint(format!("round{round}_freed"));
         w.trim(cpus);
         w.checkpoint(format!("round{round}_trimmed"));
+    }
+}
+
+/// One tick: 2 s pass, then the reaper runs once on each CPU.
+fn reap(w: &mut Writer, p: &Params, cpus: u64) {
+    let n = p.number("n") as u32;
+    w.alloc_all(0, 0..n);
+    w.checkpoint("allocated");
+    w.free_all(p.number("free_cpu"), p.order(n));
+    w.checkpoint("freed");
+    for tick in 1..=p.number("ticks") {
+        w.push(0, ScriptOp::Wait { seconds: 2.0 });
+        w.trim(cpus);
+        w.checkpoint(format!("tick_{tick}"));
     }
 }
 

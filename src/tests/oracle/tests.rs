@@ -14,6 +14,7 @@ fn runs_on_null(path: &str, lines: u64) {
     let left_out: u64 = tally.left_out.values().sum();
     println!("{}", tally.report(path));
     assert_eq!((tally.total + left_out, tally.equal), (lines, 0));
+    assert!(!tally.left_out.keys().any(|why| why.contains("not built")), "{}", tally.report(path));
     assert!(!tally.keys.contains_key("panic"), "{}", tally.report(path));
     assert_eq!(tally.keys["verify()"].different, 0);
 }
@@ -26,6 +27,11 @@ fn the_sequences_of_slob_run() {
 #[test]
 fn the_sequences_of_slqb_on_two_nodes_run() {
     runs_on_null("controlled/slqb_numa", 13939);
+}
+
+#[test]
+fn the_sequences_of_slab_run_its_reaper_s_too() {
+    runs_on_null("controlled/slab2624_smp2", 13625);
 }
 
 #[test]
