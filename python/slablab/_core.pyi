@@ -5,10 +5,12 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+__all__ = ["ConfigError", "SlabCorruption", "catalog", "expand", "run", "run_many", "version"]
+
 # Numbers are an array; words a pair (codes, names).
-Column: TypeAlias = NDArray[Any] | tuple[NDArray[Any], list[str]]
+_Column: TypeAlias = NDArray[Any] | tuple[NDArray[Any], list[str]]
 # A finished run: its document (JSON: config, summary, texts, checkpoints, host), and its frames by name.
-Crossing: TypeAlias = tuple[str, dict[str, dict[str, Column]]]
+_Crossing: TypeAlias = tuple[str, dict[str, dict[str, _Column]]]
 
 class ConfigError(ValueError):
     """A refused configuration: which parameter, which value, what would be right."""
@@ -20,9 +22,9 @@ class ConfigError(ValueError):
 class SlabCorruption(RuntimeError):
     """A broken invariant of an allocator, or a panic of the core."""
 
-def run(config: str) -> Crossing: ...
+def run(config: str) -> _Crossing: ...
 def run_many(
-    configs: Sequence[str], threads: int | None, done: Callable[[int, Crossing | Exception], object]
+    configs: Sequence[str], threads: int | None, done: Callable[[int, _Crossing | Exception], object]
 ) -> None: ...
 def expand(config: str) -> str: ...
 def catalog() -> str: ...

@@ -257,11 +257,14 @@ def _catalog(given: argparse.Namespace) -> int:
         eras = ", ".join(f"{allocator['name']}@{e['era']}" for e in allocator["eras"])
         print(f"\nallocator {allocator['name']}: {eras} (default {allocator['default_era']})")
         for p in allocator["parameters"]:
-            defaults = [e["defaults"][p["name"]] for e in allocator["eras"]]
-            same = all(d == defaults[0] for d in defaults)
-            eras_of = dict(zip((e["era"] for e in allocator["eras"]), defaults, strict=True))
-            shown = _shown(defaults[0]) if same else ", ".join(f"{_shown(d)} in {e}" for e, d in eras_of.items())
-            _parameter("allocator", p["name"], shown, p["unit"], p["meaning"])
+            _parameter("allocator", p["name"], _shown(p["default"]), p["unit"], p["meaning"])
+            other = [
+                f"{_shown(d)} in {e['era']}"
+                for e in allocator["eras"]
+                if (d := e["defaults"][p["name"]]) != p["default"]
+            ]
+            if other:
+                print(f"  {'':<32} {', '.join(other)}")
     for workload in exists["workloads"]:
         print(f"\nworkload {workload['name']}: {workload['meaning']}")
         for p in workload["parameters"]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slablab._core import Column, Crossing
+    from slablab._core import _Column as Column
+    from slablab._core import _Crossing as Crossing
 
 Row: TypeAlias = dict[str, Any]
 
@@ -242,6 +243,8 @@ def _whole(frame: pd.DataFrame) -> pd.DataFrame:
         if not column.isna().any():
             continue
         present = column.dropna()
+        if present.empty:
+            frame[name] = column.astype("float64")
         if len(present) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in present):
             whole = all(float(v).is_integer() for v in present)
             frame[name] = column.astype("Float64").astype("Int64") if whole else column.astype("Float64")

@@ -16,7 +16,7 @@ from slablab.experiment import checked_seed, warn_oversubscribed
 from slablab.result import Result, Sweep, short
 
 if TYPE_CHECKING:
-    from slablab._core import Crossing
+    from slablab._core import _Crossing as Crossing
 
 
 class SweepInterrupted(KeyboardInterrupt):

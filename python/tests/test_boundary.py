@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +140,17 @@ def test_an_exception_in_the_listener_stops_the_work():
 
     with pytest.raises(ZeroDivisionError):
         _core.run_many(configs, 2, done)
+
+
+def test_ctrl_c_in_the_shell_writes_what_is_finished(tmp_path: Path):
+    out = tmp_path / "grid.csv"
+    command = [sys.executable, "-m", "slablab", "sweep", "--allocator", "null", "--set", "workload.warmup=0"]
+    command += ["--over", "workload.seconds=0.01,0.02,300,300,300", "--csv", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shell:
+        time.sleep(4)
+        shell.send_signal(signal.SIGINT)
+        _, said = shell.communicate(timeout=30)
+    assert shell.returncode == 1
+    assert "stopped after 2 runs" in said
+    assert "Traceback" not in said
+    assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["seconds", "0.01", "0.02"]
