@@ -44,7 +44,8 @@ impl HandSlab {
 /// SLUB: a list through the free objects of the cpu slab; a free finds its slab through the page's descriptor.
 pub struct HandSlub {
     arena: Arena,
-    descriptors: Vec<[AtomicU64; 2]>,
+    /// Per page: head page + 1 (0: itself), flags, owner.
+    descriptors: Vec<[AtomicU64; 3]>,
     caches: Vec<Vec<HandSlot>>,
 }
 
@@ -52,6 +53,7 @@ struct HandSlot {
     freelist: u64,
     slab: u64,
     node: u32,
+    inverse: u64,
     counts: [u64; 4],
 }
 
@@ -61,8 +63,8 @@ impl HandSlub {
     pub fn new() -> HandSlub {
         let arena = Arena::new(1 << 20).expect("a megabyte");
         (0..16).for_each(|i| arena.poke(Addr(i * 256), if i == 15 { NONE } else { (i + 1) * 256 }));
-        let descriptors = (0..256).map(|i| [AtomicU64::new(i + 1), AtomicU64::new(3)]).collect();
-        let slot = || HandSlot { freelist: 0, slab: 1, node: 0, counts: [0; 4] };
+        let descriptors = (0..256).map(|_| [0, 1, 4].map(AtomicU64::new)).collect();
+        let slot = || HandSlot { freelist: 0, slab: 0, node: 0, inverse: 1, counts: [0; 4] };
         HandSlub { arena, descriptors, caches: (0..20).map(|_| vec![slot()]).collect() }
     }
     #[inline(never)]
@@ -78,10 +80,13 @@ impl HandSlub {
     }
     #[inline(never)]
     pub fn free(&mut self, cache: usize, cpu: usize, object: u64) -> bool {
-        let [slab, owner] = &self.descriptors[(object / 4096) as usize];
-        let (slab, owner) = (slab.load(Ordering::Relaxed), owner.load(Ordering::Relaxed));
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let page = object / 4096;
+        let slab = read(&self.descriptors[page as usize][0]).checked_sub(1).unwrap_or(page);
+        let [_, flags, owner] = &self.descriptors[slab as usize];
         let slot = &mut self.caches[cache][cpu];
-        if owner != cache as u64 || slab != slot.slab || !object.is_multiple_of(256) {
+        let index = (object - slab * 4096).wrapping_mul(slot.inverse).rotate_right(8);
+        if read(flags) & 1 == 0 || read(owner) != cache as u64 + 1 || slab != slot.slab || index >= 16 {
             return false;
         }
         self.arena.poke(Addr(object), slot.freelist);

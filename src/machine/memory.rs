@@ -33,9 +33,16 @@ impl Arena {
 
     fn word(&self, addr: Addr) -> &AtomicU64 {
         let index = (addr.0 / 8) as usize;
-        assert!(index < self.count, "address {:#x} is outside the arena of {:#x} bytes", addr.0, self.count * 8);
+        if index >= self.count {
+            self.outside(addr);
+        }
         // SAFETY: `index < count`, the block holds `count` initialised (zeroed) words and lives as long as `self`.
         unsafe { self.words.add(index).as_ref() }
+    }
+
+    #[cold]
+    fn outside(&self, addr: Addr) -> ! {
+        panic!("address {:#x} is outside the arena of {:#x} bytes", addr.0, self.count * 8);
     }
 
     /// Loads the word at `addr` and pays for the line.

@@ -19,33 +19,45 @@ impl<M: Machine> Slab<'_, M> {
     /// Takes the newest object of this CPU's array (kernel: ____cache_alloc). Hit: one line of the cache descriptor,
     /// array header and entry, no atomic.
     #[inline]
-    pub(super) fn alloc_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>, growth: Growth) -> Option<Addr> {
+    fn alloc_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Option<Addr> {
         cpu.work(cost::SLAB_ALLOC_HIT);
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);
-        let hit = cache.cpus.with(cpu, |c| {
+        cache.cpus.with(cpu, |c| {
             let top = c.array.pop(cpu);
             c.counters.count(if top.is_some() { Stat::Allochit } else { Stat::Allocmiss });
             top
-        });
-        if hit.is_some() { hit } else { self.alloc_refill(cpu, cache, growth) }
+        })
     }
 
     /// Puts an object into this CPU's array, or into the alien array of its node (kernel: __cache_free). Hit: as above;
     /// on a machine of several nodes also the page's descriptor and the slab's header, which know the object's node.
     #[inline]
     pub(super) fn free_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
-        // The kernel does not look. A stray address is found here in debug builds, in others when the object goes back to
-        // its slab: looking would read the page's descriptor, which the fast path of one node never touches.
-        debug_assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
         if self.several_nodes {
-            let slab = self.slab_of(cpu, cache, object);
-            let headers = self.headers(cache);
-            headers.read(cpu, slab);
-            let node = headers.node(slab);
-            if node != cpu.node() {
-                return self.free_alien(cpu, cache, object, node);
-            }
+            return self.free_numa(cpu, cache, object);
         }
+        // On one node the kernel does not look: a stray address is found here in debug builds, later in others, when the
+        // object goes back to its slab.
+        debug_assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
+        self.free_local(cpu, cache, object);
+    }
+
+    /// Free on a machine of several nodes: looks whose object it is.
+    #[inline(never)]
+    fn free_numa(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        let slab = self.slab_of(cpu, cache, object);
+        let headers = self.headers(cache);
+        headers.read(cpu, slab);
+        let node = headers.node(slab);
+        if node == cpu.node() {
+            self.free_local(cpu, cache, object);
+        } else {
+            self.free_alien(cpu, cache, object, node);
+        }
+    }
+
+    #[inline]
+    fn free_local(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
         cpu.work(cost::SLAB_FREE_HIT);
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);
         let hit = cache.cpus.with(cpu, |c| {
@@ -54,14 +66,20 @@ impl<M: Machine> Slab<'_, M> {
             fits
         });
         if !hit {
-            self.flush(cpu, cache);
-            let fits = cache.cpus.with(cpu, |c| c.array.push(cpu, object));
-            debug_assert!(fits, "a flush makes room");
+            self.free_full(cpu, cache, object);
         }
     }
 
-    /// Allocation that found the array empty: refill, grow by one slab if that gives nothing, refill from that.
+    /// Free that found the array full: flush a batch, then push.
     #[cold]
+    #[inline(never)]
+    fn free_full(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        self.flush(cpu, cache);
+        let fits = cache.cpus.with(cpu, |c| c.array.push(cpu, object));
+        debug_assert!(fits, "a flush makes room");
+    }
+
+    /// Allocation that found the array empty: refill, grow by one slab if that gives nothing, refill from that.
     fn alloc_refill(&self, cpu: &M::Cpu, cache: &Cache<M>, growth: Growth) -> Option<Addr> {
         loop {
             self.refill(cpu, cache);
@@ -166,13 +184,27 @@ impl<M: Machine> Slab<'_, M> {
     /// (kernel: __cache_alloc_node).
     #[inline]
     pub(super) fn alloc_any(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
-        let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
-        if want.node.is_none_or(|n| n == cpu.node()) {
-            let local = self.alloc_cpu(cpu, cache, growth);
-            if local.is_some() || !self.several_nodes {
-                return local;
-            }
+        if want.node.is_some_and(|n| n != cpu.node()) {
+            return self.alloc_elsewhere(cpu, cache, want);
         }
+        match self.alloc_cpu(cpu, cache) {
+            Some(top) => Some(top),
+            None => self.alloc_empty(cpu, cache, want),
+        }
+    }
+
+    /// Allocation that found this CPU's array empty: refill it, and on several nodes look elsewhere if that fails.
+    #[cold]
+    #[inline(never)]
+    fn alloc_empty(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
+        let local = self.alloc_refill(cpu, cache, growth);
+        if local.is_some() || !self.several_nodes { local } else { self.alloc_elsewhere(cpu, cache, want) }
+    }
+
+    /// Allocation from the slabs of the named node, or of this one, then of any.
+    #[inline(never)]
+    fn alloc_elsewhere(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         self.alloc_node(cpu, cache, want.node.unwrap_or(cpu.node()), want)
     }
 

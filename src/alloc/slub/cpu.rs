@@ -16,8 +16,8 @@ use crate::units::NodeId;
 ///
 /// The private list holds objects of `slab` only; the slab counts them as in use. No slab: no list.
 pub(super) struct CpuSlab {
-    /// Head of the private list.
-    pub freelist: Option<Addr>,
+    /// Head of the private list, as free pointers lie in memory (see [`word::encode`]).
+    freelist: u64,
     /// The cpu slab: frozen, on no list.
     pub slab: Option<Slab>,
     /// Its node.
@@ -35,7 +35,15 @@ impl CpuSlab {
     pub fn new(addr: Addr) -> CpuSlab {
         let counters = Counters::default();
         let waiting = FrameList::default();
-        CpuSlab { freelist: None, slab: None, node: NodeId(0), addr, waiting, counters, outstanding: 0 }
+        CpuSlab { freelist: word::encode(None), slab: None, node: NodeId(0), addr, waiting, counters, outstanding: 0 }
+    }
+    /// The first object of the private list.
+    pub fn freelist(&self) -> Option<Addr> {
+        word::decode(self.freelist)
+    }
+    /// Replaces the private list; returns its former head.
+    pub fn set_freelist(&mut self, head: Option<Addr>) -> Option<Addr> {
+        word::decode(std::mem::replace(&mut self.freelist, word::encode(head)))
     }
     /// Allocations less frees of this CPU, from creation on; negative where others' objects are freed.
     pub fn outstanding(&self) -> i64 {
@@ -58,22 +66,32 @@ impl<M: Machine> Slub<'_, M> {
         let hit = cache.cpus.with(cpu, |c| {
             cpu.touch(cache.cpu_pointer(cpu.id()), Access::Read);
             cpu.touch(c.addr, Access::Write);
-            let object = c.freelist?;
+            let object = word::decode(c.freelist)?;
             if want.node.is_some_and(|n| n != c.node) {
                 return None;
             }
             cpu.work(cost::SLUB_ALLOC_FAST);
-            c.freelist = word::next(self.pages.arena(), cpu, object, cache.layout.offset);
+            c.freelist = self.pages.arena().load(cpu, object.plus(cache.layout.offset));
             c.counters.count(Stat::AllocFastpath);
             Some(object)
         });
+        if want.zero {
+            return self.alloc_cleared(cpu, cache, want, hit);
+        }
+        match hit {
+            Some(object) => Some(object),
+            None => self.alloc_slow(cpu, cache, want),
+        }
+    }
+
+    /// Ends an allocation that asked for a cleared object.
+    #[inline(never)]
+    fn alloc_cleared(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request, hit: Option<Addr>) -> Option<Addr> {
         let object = match hit {
             Some(object) => object,
             None => self.alloc_slow(cpu, cache, want)?,
         };
-        if want.zero {
-            self.clear(cpu, cache, object);
-        }
+        self.clear(cpu, cache, object);
         Some(object)
     }
 
@@ -102,8 +120,8 @@ impl<M: Machine> Slub<'_, M> {
             let own = c.slab == Some(slab);
             if own {
                 cpu.work(cost::SLUB_FREE_FAST);
-                word::set_next(self.pages.arena(), cpu, object, cache.layout.offset, c.freelist);
-                c.freelist = Some(object);
+                self.pages.arena().store(cpu, object.plus(cache.layout.offset), c.freelist);
+                c.freelist = word::encode(Some(object));
                 c.counters.count(Stat::FreeFastpath);
             }
             own

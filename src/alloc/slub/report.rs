@@ -37,7 +37,7 @@ impl<M: Machine> Cache<M> {
             .iter_mut()
             .map(|(_, c)| {
                 let own = c.slab.map_or(0, |s| objects - s.inuse(pages));
-                own + length(pages, c.freelist, offset, objects)
+                own + length(pages, c.freelist(), offset, objects)
             })
             .sum();
         Totals { slabs, partial: listed.len() as u64, total, active: total - free, live: total - free - on_cpus }
@@ -126,7 +126,7 @@ impl<M: Machine> Slub<'_, M> {
                 "slab": u64::from(c.slab.is_some()),
                 "objects": c.slab.map_or(0, |_| layout.objects),
                 "inuse": c.slab.map_or(0, |s| s.inuse(pages)),
-                "freelist": length(pages, c.freelist, layout.offset, layout.objects),
+                "freelist": length(pages, c.freelist(), layout.offset, layout.objects),
                 "slab_node": c.slab.map_or(-1, |s| i64::from(pages.node_of(s.0).0)),
                 // The release has no per-CPU partial list; recordings show zeros.
                 "partial_slabs": 0,

@@ -21,6 +21,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Takes an object when the private list is empty or of the wrong node: from the cpu slab's own list, a partial slab, or
     /// a new one.
     #[cold]
+    #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         cpu.work(cost::SLUB_ALLOC_SLOW);
@@ -59,7 +60,7 @@ impl<M: Machine> Slub<'_, M> {
         let rest = word::next(self.pages.arena(), cpu, first, cache.layout.offset);
         slab.set(self.pages, None, cache.layout.objects);
         cache.cpus.with(cpu, |c| {
-            c.freelist = rest;
+            c.set_freelist(rest);
             c.slab = Some(slab);
             c.node = self.pages.node_of(slab.0);
             c.counters.count(Stat::AllocSlowpath);
@@ -71,6 +72,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Gives an object to a slab that is not this CPU's: one locked section, and the node's list if the slab was full or
     /// becomes empty. An empty slab is returned at once, however few partial ones there are.
     #[cold]
+    #[inline(never)]
     pub(super) fn free_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr) {
         cpu.work(cost::SLUB_FREE_SLOW);
         cache.count(cpu, Stat::FreeSlowpath);
@@ -110,7 +112,7 @@ impl<M: Machine> Slub<'_, M> {
         cpu.work(cost::SLUB_DEACTIVATE);
         let mut private = cache.cpus.with(cpu, |c| {
             c.slab = None;
-            c.freelist.take()
+            c.set_freelist(None)
         });
         let (arena, offset) = (self.pages.arena(), cache.layout.offset);
         let (mut list, mut inuse) = (slab.freelist(self.pages), slab.inuse(self.pages));
