@@ -40,15 +40,15 @@ fn pairs(c: &mut Criterion) {
     let mut slab = hand::HandSlab::new();
     group.bench_function("by hand: slab", |b| {
         b.iter(|| {
-            let object = slab.alloc().expect("16 objects");
-            slab.free(black_box(object));
+            let object = slab.alloc(3, 0).expect("16 objects");
+            slab.free(3, 0, black_box(object));
         })
     });
     let mut slub = hand::HandSlub::new();
     group.bench_function("by hand: slub", |b| {
         b.iter(|| {
-            let object = slub.alloc(None).expect("16 objects");
-            slub.free(black_box(object))
+            let object = slub.alloc(3, 0, None).expect("16 objects");
+            slub.free(3, 0, black_box(object))
         })
     });
     group.bench_function("host malloc", |b| b.iter(|| drop(black_box(Box::new([0u8; 256])))));

@@ -23,15 +23,15 @@ fn work(name: &str, pairs: u64) {
         "hand-slab" => {
             let mut hand = hand::HandSlab::new();
             for _ in 0..pairs {
-                let object = hand.alloc().expect("16 objects");
-                hand.free(object);
+                let object = hand.alloc(3, 0).expect("16 objects");
+                hand.free(3, 0, object);
             }
         }
         "hand-slub" => {
             let mut hand = hand::HandSlub::new();
             for _ in 0..pairs {
-                let object = hand.alloc(None).expect("16 objects");
-                assert!(hand.free(object));
+                let object = hand.alloc(3, 0, None).expect("16 objects");
+                assert!(hand.free(3, 0, object));
             }
         }
         _ => {

@@ -1,7 +1,5 @@
 //! The `stats!` list: every event counter of every allocator, its name and one-line meaning.
 
-use serde::Serialize;
-
 macro_rules! stats {
     ($($variant:ident $name:literal $meaning:literal;)*) => {
         /// An event that allocators count.
@@ -79,12 +77,12 @@ stats! {
 }
 
 /// One CPU's counts of one cache.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Counters(Vec<u64>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters([u64; Stat::ALL.len()]);
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters(vec![0; Stat::ALL.len()])
+        Counters([0; Stat::ALL.len()])
     }
 }
 
@@ -109,7 +107,7 @@ impl Counters {
     }
     /// The counts that have been added since `earlier`.
     pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters(self.0.iter().zip(&earlier.0).map(|(now, then)| now - then).collect())
+        Counters(std::array::from_fn(|i| self.0[i] - earlier.0[i]))
     }
     /// Sets all counts to zero.
     pub fn reset(&mut self) {

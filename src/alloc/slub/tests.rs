@@ -1,8 +1,11 @@
 //! SLUB's behaviour, one sentence per test, and what holds for any sequence on any number of CPUs.
 //!
-//! Properties (of random operations on 1 to 4 CPUs and 1 or 2 nodes, each jittered schedule another interleaving):
-//! (1) no object is handed out while somebody holds it; (2) `verify()` of slabs and pages holds; (3) the objects that
-//! the allocator counts as live are those the test holds; (4) when all are freed, a shrink leaves no slab.
+//! Properties of random operations on 1 to 4 CPUs and 1 or 2 nodes, each jittered schedule another interleaving:
+//!
+//! 1. no object is handed out while somebody holds it;
+//! 2. `verify()` of slabs and pages holds;
+//! 3. the objects that the allocator counts as live are those the test holds;
+//! 4. when all are freed, a shrink leaves no slab.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

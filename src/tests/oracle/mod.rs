@@ -29,7 +29,7 @@ const MEMORY: u64 = 512 << 20;
 /// Allocators whose periodic work is not built (see their documentation): the sequence `reap` is left out.
 const WITHOUT_REAPER: [&str; 1] = ["slab"];
 
-/// One test per recording. Uncomment your lines below. `name: path under data/, allocator, configuration;`
+/// One test per recording. `name: path under data/, allocator, configuration;`
 macro_rules! recordings {
     ($($name:ident: $path:literal, $allocator:ident, $config:tt;)*) => {
         $(
