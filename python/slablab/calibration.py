@@ -19,6 +19,8 @@ from slablab.sweep import sweep
 TOLERANCE = 0.002
 """A mean fits when it is this close to its target, relatively."""
 ROUNDS = 6
+STEPS = 8
+"""Secant steps per round: near its target a mean is as rough as the placement of tasks."""
 
 
 def baseline(figure: Published) -> dict[int, float]:
@@ -75,23 +77,25 @@ def _solve(
     figure: Published, fit: Baseline, values: Mapping[str, float], goal: float, seeds: int, say: Callable[[str], object]
 ) -> float:
     """The value of one constant at which its mean is `goal`, the others held: secant steps on time per operation."""
+    tried: list[tuple[float, float]] = []
 
     def excess(value: float) -> float:
-        return 1 / measure(figure, {**values, fit.parameter: value}, fit.clients, seeds, say) - 1 / goal
+        off = 1 / measure(figure, {**values, fit.parameter: value}, fit.clients, seeds, say) - 1 / goal
+        tried.append((abs(off), value))
+        return off
 
-    old = values[fit.parameter]
-    off_old = excess(old)
-    if abs(off_old) * goal < TOLERANCE / 2:
-        return old
+    old, off_old = values[fit.parameter], excess(values[fit.parameter])
     new = old * (1.1 if off_old < 0 else 0.9)
-    for _ in range(6):
+    for _ in range(STEPS):
+        if min(tried)[0] * goal < TOLERANCE:
+            break
         off_new = excess(new)
-        if abs(off_new) * goal < TOLERANCE / 2 or off_new == off_old:
+        if off_new == off_old:
             break
         step = off_new * (new - old) / (off_new - off_old)
         # A constant is a positive factor; a step that would leave a factor of two is cut.
         old, off_old, new = new, off_new, min(max(new - step, new / 2), new * 2)
-    return new
+    return min(tried)[1]
 
 
 def written(figure: Published, constants: list[Constant]) -> str:
