@@ -11,7 +11,27 @@
 //! floor 5  run                           where the two meet: executor, dispatch, sweep, results
 //! ```
 //!
-//! Reading order: this page, [`machine`], [`page`], [`alloc::slob`], then `alloc::slub::cpu`.
+//! Reading order: this page, [`walkthrough`], [`machine`], [`page`], [`alloc::slob`], then `alloc::slub::cpu`.
+//!
+//! # One run
+//!
+//! ```
+//! use serde_json::json;
+//! use slablab::run::{Cancel, run};
+//!
+//! let outcome = run(
+//!     &json!({
+//!         "machine": { "name": "opteron-2x4-2007", "cpus": 2 },
+//!         "allocator": "slub@2.6.24",
+//!         "workload": { "name": "tbench", "clients": 2, "seconds": 0.005, "warmup": 0.005 },
+//!         "seed": 1,
+//!     }),
+//!     &Cancel::default(),
+//! )
+//! .expect("a run");
+//! assert_eq!(outcome.summary["unit"], "MB/s");
+//! assert!(outcome.summary["throughput"].as_f64().unwrap() > 0.0);
+//! ```
 #![warn(missing_docs)]
 
 pub mod alloc;
@@ -22,6 +42,7 @@ pub mod run;
 pub mod spec;
 pub mod topology;
 pub mod units;
+pub mod walkthrough;
 pub mod workload;
 
 #[cfg(test)]
