@@ -3,4 +3,5 @@
 mod conformance;
 mod determinism;
 mod floors;
+mod mechanisms;
 mod oracle;
