@@ -242,7 +242,9 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 
 def _print_sensitivity(made: Reproduction) -> None:
-    print("\nplateau ratio with one figure of low confidence scaled, nothing fitted again")
+    print(
+        "\nplateau ratio with one figure of low confidence scaled, nothing fitted again; one seed, so ± 0.015 is noise"
+    )
     frame = made.sensitivity(progress=sys.stderr.isatty())
     print(frame.to_string(index=False, float_format=lambda v: f"{v:.4g}"))
 
