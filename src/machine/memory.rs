@@ -40,6 +40,18 @@ impl Arena {
         unsafe { self.words.add(index).as_ref() }
     }
 
+    /// Reads some words of the record of eight words at `addr`, uncharged, with one bounds check for all.
+    #[inline]
+    pub fn peek_record<const K: usize>(&self, addr: Addr, which: [usize; K]) -> [u64; K] {
+        let index = (addr.0 / 8) as usize;
+        if index + 8 > self.count {
+            self.outside(addr);
+        }
+        // SAFETY: the eight words from `index` on lie inside the block (checked above), initialised, alive as `self`.
+        let record = unsafe { self.words.add(index).cast::<[AtomicU64; 8]>().as_ref() };
+        which.map(|i| record[i].load(Ordering::Relaxed))
+    }
+
     #[cold]
     fn outside(&self, addr: Addr) -> ! {
         panic!("address {:#x} is outside the arena of {:#x} bytes", addr.0, self.count * 8);

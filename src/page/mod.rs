@@ -227,6 +227,20 @@ impl<'m, M: Machine> Pages<'m, M> {
             head => Pfn(head as u32 - 1),
         }
     }
+    /// The same, with two fields of the head's descriptor.
+    #[inline]
+    pub fn head_with(&self, cpu: &M::Cpu, addr: Addr, fields: [Field; 2]) -> (Pfn, [u64; 2]) {
+        let pfn = self.pfn_of(addr).expect("an address of the arena");
+        let at = self.descriptor(pfn);
+        cpu.touch(at, crate::machine::Access::Read);
+        let [a, b] = fields.map(|f| f as usize);
+        let [head, x, y] = self.arena.peek_record(at, [Field::Head as usize, a, b]);
+        if head == 0 {
+            return (pfn, [x, y]);
+        }
+        let head = Pfn(head as u32 - 1);
+        (head, self.arena.peek_record(self.descriptor(head), [a, b]))
+    }
     /// The same for reports, uncharged.
     pub fn peek_head(&self, addr: Addr) -> Option<Pfn> {
         let pfn = self.pfn_of(addr)?;

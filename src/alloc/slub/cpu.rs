@@ -98,8 +98,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Gives one object of `cache` back.
     #[inline]
     pub(super) fn free_to(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
-        let slab = Slab(self.pages.head(cpu, object));
-        let kind = slab.kind(self.pages);
+        let (slab, kind) = Slab::of(self.pages, cpu, object);
         if kind != Kind::Slab(cache.index) {
             self.wrong_cache(cache, slab, object, kind);
         }

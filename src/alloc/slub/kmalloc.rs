@@ -57,8 +57,8 @@ impl<M: Machine> Slub<'_, M> {
         if object == ZERO_SIZE {
             return;
         }
-        let slab = Slab(self.pages.head(cpu, object));
-        match slab.kind(self.pages) {
+        let (slab, kind) = Slab::of(self.pages, cpu, object);
+        match kind {
             Kind::Slab(cache) => self.free_in(cpu, &self.caches[cache], slab, object),
             Kind::Large => self.kfree_large(cpu, slab, object),
             Kind::Foreign => {

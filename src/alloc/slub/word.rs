@@ -58,6 +58,19 @@ pub(super) enum Kind {
     Foreign,
 }
 
+impl Kind {
+    #[inline]
+    fn new(flags: u64, owner: u64) -> Kind {
+        if flags & (SLAB | WAITING) == SLAB {
+            Kind::Slab(owner as usize - 1)
+        } else if flags & LARGE != 0 {
+            Kind::Large
+        } else {
+            Kind::Foreign
+        }
+    }
+}
+
 /// A slab, named by its first frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Slab(pub Pfn);
@@ -80,17 +93,11 @@ impl Slab {
     pub(super) fn large_order<M: Machine>(self, pages: &Pages<'_, M>) -> u8 {
         pages.peek(self.0, Field::Counters) as u8
     }
-    /// Whose page this is. Its line has been paid for by [`Pages::head`].
+    /// The slab (or block) that `object` lies in, and whose page it is: reads its descriptor.
     #[inline]
-    pub(super) fn kind<M: Machine>(self, pages: &Pages<'_, M>) -> Kind {
-        let flags = pages.peek(self.0, Field::Flags);
-        if flags & (SLAB | WAITING) == SLAB {
-            Kind::Slab(pages.peek(self.0, Field::Owner) as usize - 1)
-        } else if flags & LARGE != 0 {
-            Kind::Large
-        } else {
-            Kind::Foreign
-        }
+    pub(super) fn of<M: Machine>(pages: &Pages<'_, M>, cpu: &M::Cpu, object: Addr) -> (Slab, Kind) {
+        let (head, [flags, owner]) = pages.head_with(cpu, object, [Field::Flags, Field::Owner]);
+        (Slab(head), Kind::new(flags, owner))
     }
 
     /// Takes the slab lock (kernel: slab_lock).
