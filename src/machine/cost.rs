@@ -30,7 +30,7 @@ pub const SLUB_FREE_SLOW: Instr = Instr(124);
 pub const SLUB_LIST: Instr = Instr(35);
 /// Giving up a cpu slab (6.1: like a get_partial).
 pub const SLUB_DEACTIVATE: Instr = Instr(98);
-/// Returning a slab's pages, without the page allocator (6.1: 356 − 177 in SLOB's form; same steps).
+/// Returning a slab's pages, without the page allocator (no recording of its own: as taking a slab from the partial list).
 pub const SLUB_DISCARD: Instr = Instr(98);
 /// Returning one private object to its slab in a deactivation (6.1: like one new object).
 pub const SLUB_DEACTIVATE_OBJECT: Instr = Instr(17);
@@ -104,16 +104,24 @@ pub const SLQB_FLUSH_OBJECT: Instr = Instr(40);
 pub const SLQB_REMOTE_PUT: Instr = Instr(40);
 /// Splicing the rlist onto its destination.
 pub const SLQB_SPLICE: Instr = Instr(60);
-/// Returning an empty slab, without the page allocator.
+/// Returning an empty slab, without the page allocator (as SLUB).
 pub const SLQB_DISCARD: Instr = Instr(98);
 
 // --- kmalloc ---------------------------------------------------------------------------------------------------
 /// Size to cache, and address to cache on the way back (6.1: kmalloc pair 195 − cache pair 132, halved).
 pub const KMALLOC_LOOKUP: Instr = Instr(31);
 
+/// kmalloc that is passed on to the page allocator, on top of its path (6.1, 8193 to 16384 bytes: 446 − 366 with three
+/// tail pages, 474 − 370 with seven: 6 a tail page, 62 without).
+pub const KMALLOC_LARGE: Instr = Instr(62);
+/// kfree of such a block, on top of the page allocator's path (6.1: 341 − 250 and 429 − 326: 3 a tail page, 82 without).
+pub const KFREE_LARGE: Instr = Instr(82);
+
 // --- page allocator: 6.1, CONFIG_NUMA ---------------------------------------------------------------------------
-/// Order-0 allocation from the per-CPU list, memory policy included (6.1: 322).
-pub const PAGE_ALLOC: Instr = Instr(322);
+/// Order-0 allocation from the per-CPU list on a named node (6.1: 268).
+pub const PAGE_ALLOC: Instr = Instr(268);
+/// Choosing the node by memory policy, when the caller names none (6.1: 322 − 268).
+pub const PAGE_POLICY: Instr = Instr(54);
 /// Order-0 free to the per-CPU list (6.1: 177).
 pub const PAGE_FREE: Instr = Instr(177);
 /// Per page of a per-CPU list refill, under the zone lock (6.1: 110).

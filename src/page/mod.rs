@@ -280,6 +280,9 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// caches) and try once more with [`Pages::drain_local`] done, as in page-allocator.md §19.6.
     pub fn alloc_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
         cpu.work(cost::PAGE_ALLOC);
+        if node.is_none() {
+            cpu.work(cost::PAGE_POLICY);
+        }
         let near = node.unwrap_or(cpu.node());
         let list = &self.fallback[usize::from(near.0)];
         let list =

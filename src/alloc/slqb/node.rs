@@ -120,13 +120,13 @@ impl<M: Machine> Cache<'_, M> {
         if list.nr_partial.load(cpu) == 0 {
             return None;
         }
-        cpu.work(cost::SLQB_PAGE_POP);
         let mut slabs = list.slabs.lock(cpu);
         self.take_from_first(cpu, list, &mut slabs)
     }
 
     fn take_from_first(&self, cpu: &M::Cpu, list: &List<M>, slabs: &mut Slabs) -> Option<Addr> {
         let pfn = slabs.partial.first()?;
+        cpu.work(cost::SLQB_PAGE_POP);
         let SlabState { inuse, colour } = unpack(self.pages.load(cpu, pfn, Field::Counters));
         if inuse + 1 == self.geometry.objects {
             slabs.partial.remove(self.pages, cpu, pfn);

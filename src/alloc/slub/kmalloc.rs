@@ -41,25 +41,29 @@ fn class_of(bytes: u64) -> usize {
 impl<M: Machine> Slub<'_, M> {
     #[inline]
     pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
-        cpu.work(cost::KMALLOC_LOOKUP);
         if bytes == 0 {
             return Some(ZERO_SIZE);
         }
         match self.caches[..self.kmalloc_classes].get(class_of(bytes)) {
-            Some(cache) => self.alloc_from(cpu, cache, want),
+            Some(cache) => {
+                cpu.work(cost::KMALLOC_LOOKUP);
+                self.alloc_from(cpu, cache, want)
+            }
             None => self.kmalloc_large(cpu, bytes, want),
         }
     }
 
     #[inline]
     pub(super) fn kfree_any(&self, cpu: &M::Cpu, object: Addr) {
-        cpu.work(cost::KMALLOC_LOOKUP);
         if object == ZERO_SIZE {
             return;
         }
         let (slab, kind) = Slab::of(self.pages, cpu, object);
         match kind {
-            Kind::Slab(cache) => self.free_in(cpu, &self.caches[cache], slab, object),
+            Kind::Slab(cache) => {
+                cpu.work(cost::KMALLOC_LOOKUP);
+                self.free_in(cpu, &self.caches[cache], slab, object);
+            }
             Kind::Large => self.kfree_large(cpu, slab, object),
             Kind::Foreign => {
                 panic!("slub: kfree of {:#x}: expected a slab or a kmalloc block, found page {}", object.0, slab.0.0)
@@ -73,6 +77,7 @@ impl<M: Machine> Slub<'_, M> {
         if bytes > Order(super::policy::LARGEST_ORDER).bytes() {
             return None;
         }
+        cpu.work(cost::KMALLOC_LARGE);
         let order = Order::for_bytes(bytes);
         let head = self.alloc_block(cpu, order, want)?.into_pfn();
         Slab(head).found_large(self.pages, cpu, order.0);
@@ -89,6 +94,7 @@ impl<M: Machine> Slub<'_, M> {
     fn kfree_large(&self, cpu: &M::Cpu, head: Slab, object: Addr) {
         let start = self.pages.addr_of(head.0);
         assert!(object == start, "slub: kfree of {:#x}: expected the block's start {:#x}", object.0, start.0);
+        cpu.work(cost::KFREE_LARGE);
         self.large.with(cpu, |c| c.count(Stat::LargeFree));
         self.pages.free_pages(cpu, Page::of(head.0, Order(head.large_order(self.pages))));
     }

@@ -41,7 +41,6 @@ impl<M: Machine> Node<M> {
     /// Puts a slab, whose lock the caller holds, on the list (kernel: add_partial).
     pub fn add(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab, end: End) {
         let mut list = self.partial.lock(cpu);
-        cpu.work(cost::SLUB_LIST);
         cpu.grouped(|cpu| match end {
             End::Head => list.push_front(pages, cpu, slab.0),
             End::Tail => list.push_back(pages, cpu, slab.0),
@@ -52,7 +51,6 @@ impl<M: Machine> Node<M> {
     /// Takes a slab, whose lock the caller holds, off the list (kernel: remove_partial).
     pub fn remove(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab) {
         let mut list = self.partial.lock(cpu);
-        cpu.work(cost::SLUB_LIST);
         self.unlink(&mut list, pages, cpu, slab);
     }
 

@@ -88,6 +88,7 @@ impl<M: Machine> Slub<'_, M> {
         let node = cache.node(self.pages.node_of(slab.0));
         if inuse == 0 {
             if prior.is_some() {
+                cpu.work(cost::SLUB_LIST);
                 node.remove(self.pages, cpu, slab);
                 cache.count(cpu, Stat::FreeRemovePartial);
             }
@@ -100,6 +101,7 @@ impl<M: Machine> Slub<'_, M> {
                 FirstFree::Head => End::Head,
                 FirstFree::Tail => End::Tail,
             };
+            cpu.work(cost::SLUB_LIST);
             node.add(self.pages, cpu, slab, end);
             cache.count(cpu, Stat::FreeAddPartial);
         }
