@@ -103,11 +103,13 @@ impl Topology {
         }
     }
 
-    /// Nodes in the order in which an allocation from `node` tries them: itself, then the others from the next
-    /// number on, around (all remote distances are 20 on every preset; page-allocator.md §9 and §13.16).
+    /// Nodes in the order in which an allocation from `node` tries them (page-allocator.md §9): itself, then the others by
+    /// distance, which is 20 for all on every preset, plus one if the number is lower than its own and one if the node has
+    /// CPUs; ties to the lower number.
     pub fn fallback(&self, node: NodeId) -> Vec<NodeId> {
-        let n = self.node_bytes.len() as u16;
-        (0..n).map(|i| NodeId((node.0 + i) % n)).filter(|m| self.node_bytes(*m) > 0).collect()
+        let mut others: Vec<NodeId> = self.node_ids().filter(|n| *n != node).collect();
+        others.sort_by_key(|n| (u8::from(*n < node) + u8::from(self.cpus_on(*n) > 0), *n));
+        std::iter::once(node).chain(others).filter(|n| self.node_bytes(*n) > 0).collect()
     }
 }
 
@@ -120,5 +122,13 @@ mod tests {
         let t = Topology::blocks(4, 4, 1 << 22);
         let order = |n| t.fallback(NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(3)], [vec![0, 1, 2, 3], vec![1, 2, 3, 0], vec![3, 0, 1, 2]]);
+    }
+
+    #[test]
+    fn a_node_without_cpus_comes_before_those_with() {
+        let place = |node| Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+        let t = Topology::new(vec![place(0), place(1)], vec![1 << 22; 3]);
+        let order = |n| t.fallback(NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2)], [[0, 2, 1], [1, 2, 0], [2, 0, 1]]);
     }
 }

@@ -141,6 +141,7 @@ impl Zone {
 
     fn unlink<M: Machine>(&mut self, c: &Charge<'_, M>, pfn: Pfn, o: usize) {
         c.cpu.touch(self.area(o), Access::Write);
+        c.cpu.touch(frame::field(c.map, pfn, Field::Links), Access::Read);
         self.lists[o].unlink(&mut |p, f| frame::edit_raw(Some(c.cpu), c.arena, c.map, p, f), pfn);
         c.arena.poke(frame::field(c.map, pfn, Field::Private), 0);
         self.nr_free[o] -= 1;

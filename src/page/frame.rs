@@ -1,6 +1,6 @@
 //! The page frame descriptor: 64 bytes per page, and lists of pages linked through their frames.
 
-use crate::machine::{Addr, Arena, Cpu, Machine};
+use crate::machine::{Access, Addr, Arena, Cpu, Machine};
 use crate::units::Order;
 
 use super::Pages;
@@ -86,6 +86,8 @@ impl FrameList {
     }
     /// Takes a page out.
     pub fn remove<M: Machine>(&mut self, pages: &Pages<'_, M>, cpu: &M::Cpu, pfn: Pfn) {
+        // Its neighbours must be read before they can be joined; putting a page on a list needs no such load.
+        cpu.touch(pages.descriptor(pfn), Access::Read);
         self.unlink(&mut |p, f| edit(pages, cpu, p, f), pfn);
     }
     /// Takes the first page out.

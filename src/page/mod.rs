@@ -55,7 +55,7 @@ impl Page {
 /// The part of the GFP flags that the page allocator heeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageFlags {
-    /// GFP_ATOMIC: no reclaim, may go to half of the min mark.
+    /// GFP_ATOMIC: no reclaim, may go to three eighths of the min mark (HIGH and HARDER).
     pub atomic: bool,
     /// NORETRY | NOWARN: one walk over the low mark, nothing else (SLUB's first attempt at a high order).
     pub no_retry: bool,
@@ -124,6 +124,9 @@ pub struct Pages<'m, M: Machine> {
     /// Free pages and free blocks per order of each zone, as readers without the lock see them.
     published: Vec<Published>,
     zone_addr: Vec<Addr>,
+    /// Line of each node's zonelist, and of each CPU's event counters.
+    zonelists: Vec<Addr>,
+    events: Vec<Addr>,
     marks: Vec<[u64; 3]>,
     fallback: Vec<Vec<NodeId>>,
     cpus: PerCpu<M, CpuPages>,
@@ -150,8 +153,8 @@ impl<'m, M: Machine> Pages<'m, M> {
         let mut start = 0u64;
         for node in t.node_ids() {
             let pages = t.node_bytes(node) / PAGE_SIZE;
-            // A zone: marks and counts, free areas, the lock; three lines (page-allocator.md §14).
-            let addr = machine.reserve(256, node);
+            // A zone: marks and counts, free areas (two lines), the lock, pointers to the pagesets (page-allocator.md §14).
+            let addr = machine.reserve(320, node);
             let mut zone = Zone::new(addr.plus(64), Pfn(start as u32), pages as u32, model);
             zone.release_all(&arena, map);
             published.push(Published::new(addr, &zone));
@@ -169,6 +172,8 @@ impl<'m, M: Machine> Pages<'m, M> {
             stats: PageStats::default(),
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();
+        let zonelists = t.node_ids().map(|n| machine.reserve(64, n)).collect();
+        let events = t.cpu_ids().map(|c| machine.reserve(64, t.node_of(c))).collect();
         let fallback = t.node_ids().map(|n| t.fallback(n)).collect();
         Ok(Pages {
             machine,
@@ -179,6 +184,8 @@ impl<'m, M: Machine> Pages<'m, M> {
             zone_of,
             published,
             zone_addr,
+            zonelists,
+            events,
             marks,
             fallback,
             cpus,
@@ -224,7 +231,11 @@ impl<'m, M: Machine> Pages<'m, M> {
         let pfn = self.pfn_of(addr).expect("an address of the arena");
         match self.load(cpu, pfn, Field::Head) {
             0 => pfn,
-            head => Pfn(head as u32 - 1),
+            head => {
+                let head = Pfn(head as u32 - 1);
+                cpu.touch(self.descriptor(head), crate::machine::Access::Read);
+                head
+            }
         }
     }
     /// The same, with two fields of the head's descriptor.
@@ -239,6 +250,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             return (pfn, [x, y]);
         }
         let head = Pfn(head as u32 - 1);
+        cpu.touch(self.descriptor(head), crate::machine::Access::Read);
         (head, self.arena.peek_record(self.descriptor(head), [a, b]))
     }
     /// The same for reports, uncharged.
@@ -283,7 +295,11 @@ impl<'m, M: Machine> Pages<'m, M> {
         if node.is_none() {
             cpu.work(cost::PAGE_POLICY);
         }
+        // The list of zones to try, and the CPU's event counters: with the zone's two lines, the four lines that every
+        // call touches besides the page's own (page-allocator.md §14 and §20.2: one constant for all allocators).
+        cpu.touch(self.events[usize::from(cpu.id().0)], crate::machine::Access::Write);
         let near = node.unwrap_or(cpu.node());
+        cpu.touch(self.zonelists[usize::from(near.0)], crate::machine::Access::Read);
         let list = &self.fallback[usize::from(near.0)];
         let list =
             if flags.this_node { &list[..list.len().min(usize::from(list.first() == Some(&near)))] } else { &list[..] };
@@ -306,6 +322,14 @@ impl<'m, M: Machine> Pages<'m, M> {
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).
     pub fn free_pages(&self, cpu: &M::Cpu, page: Page) {
+        cpu.touch(self.events[usize::from(cpu.id().0)], crate::machine::Access::Write);
+        // The reference is dropped by an atomic decrement.
+        cpu.touch(self.field(page.pfn, Field::Count), crate::machine::Access::Rmw);
+        self.free_dropped(cpu, page);
+    }
+
+    /// The same when the last reference has been dropped already.
+    fn free_dropped(&self, cpu: &M::Cpu, page: Page) {
         cpu.work(cost::PAGE_FREE);
         let Page { pfn, order } = page;
         let count = self.load(cpu, pfn, Field::Count);
@@ -323,6 +347,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         if order.0 == 0 && self.model == PageModel::HotCold {
             self.free_order0(cpu, zone, pfn);
         } else {
+            cpu.irq_save();
             cpu.work(cost::PAGE_FREE_ZONE);
             self.with_zone(cpu, zone, |zone, charge| zone.give(charge, pfn, order));
         }
@@ -337,7 +362,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         let old = self.arena.fetch_add(cpu, self.field(pfn, Field::Count), -1);
         if old == 1 {
             self.poke(pfn, Field::Count, 1);
-            self.free_pages(cpu, Page { pfn, order: Order(0) });
+            self.free_dropped(cpu, Page { pfn, order: Order(0) });
         }
         old == 1
     }
@@ -351,12 +376,14 @@ impl<'m, M: Machine> Pages<'m, M> {
             let zone = usize::from(node.0);
             // Marks, reserve and free counter of the zone: shared lines that every CPU reads.
             cpu.touch(self.zone_addr[zone], crate::machine::Access::Read);
+            cpu.touch(self.zone_addr[zone].plus(PAGESETS), crate::machine::Access::Read);
             if self.model == PageModel::HotCold && !self.watermark_ok(zone, order, flags, mark) {
                 continue;
             }
             let pfn = if order.0 == 0 && self.model == PageModel::HotCold {
                 self.alloc_order0(cpu, zone)
             } else {
+                cpu.irq_save();
                 cpu.work(cost::PAGE_ALLOC_ZONE);
                 self.with_zone(cpu, zone, |zone, charge| zone.take(charge, order))
             };
@@ -452,6 +479,8 @@ impl<'m, M: Machine> Pages<'m, M> {
         let (splits, merges) = (guard.splits, guard.merges);
         let result = f(&mut guard, &charge);
         let (splits, merges) = (guard.splits - splits, guard.merges - merges);
+        // Readers see the count at once: not before their clocks have come here.
+        cpu.interact();
         cpu.touch(self.zone_addr[zone], crate::machine::Access::Write);
         self.published[zone].publish(&guard);
         drop(guard);
@@ -593,6 +622,9 @@ impl Published {
         }
     }
 }
+
+/// Offset of the pageset pointers in a zone.
+const PAGESETS: u64 = 256;
 
 /// Which watermark a walk heeds.
 #[derive(Clone, Copy, PartialEq, Eq)]

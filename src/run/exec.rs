@@ -109,6 +109,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let mut warm = false;
         let mut counts = CpuCounts::default();
         let mut last_ran = u32::MAX;
+        // True until the CPU has slept once without a task: only then is it no longer *newly* idle.
+        let mut newly_idle = true;
         let mut current: Option<Box<Running>> = None;
         loop {
             cpu.serve();
@@ -129,7 +131,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                     self.sched.yield_to_others(cpu, current.take().expect("only a running task is preempted"));
                 }
             }
-            let Some(task) = current.take().or_else(|| self.sched.next(cpu)) else {
+            let Some(task) = current.take().or_else(|| self.sched.next(cpu, newly_idle)) else {
+                newly_idle = false;
                 let until = next_tick.min(self.end);
                 last_ran = u32::MAX;
                 if cpu.idle(Some(if warm { until } else { until.min(self.warm) })) == Wakeup::Quiet {
@@ -137,6 +140,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                 }
                 continue;
             };
+            newly_idle = true;
             if last_ran != task.id {
                 cpu.spend(Event::ContextSwitch);
                 counts.switches += 1;
@@ -161,12 +165,13 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         stop: Picos,
     ) -> Option<Box<Running>> {
         loop {
+            task.resumed = task.pending.is_some();
             let op = task.pending.take().unwrap_or_else(|| task.body.step());
             match op {
                 Op::User { lines } => cpu.footprint(lines),
                 Op::TcpSend { sock, bytes } => {
                     let mut done = task.progress;
-                    if self.net.send(&mut self.context(cpu, &mut counts.net), sock, bytes, &mut done) {
+                    if self.net.send(&mut self.context(cpu, &mut counts.net), sock, bytes, &mut done, task.resumed) {
                         task.progress = 0;
                     } else {
                         // Memory is out: as in the kernel the sender waits and tries again.

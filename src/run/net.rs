@@ -19,8 +19,9 @@ use crate::workload::{NativeWork, SockId};
 
 use super::sched::{Running, Scheduler, Woke};
 
-/// Offset of the share count in a packet header (kernel: fclone_ref, in the last line of the pair).
-const SHARE_COUNT: u64 = 192;
+/// Offset of the clone in a pair of packet headers, and of the pair's share count behind both (kernel: fclone_ref).
+const CLONE: u64 = 232;
+const SHARE_COUNT: u64 = 464;
 /// Offset of the shared info in a 4088-byte buffer: its last 312 bytes.
 const SHARED_INFO: u64 = 3776;
 /// Most page fragments of one segment: 16384 − 3504 bytes over pages of which the first is partly used.
@@ -151,8 +152,11 @@ impl<M: Machine> Net<M> {
         sock: SockId,
         bytes: u32,
         done: &mut u32,
+        resumed: bool,
     ) -> bool {
-        c.cpu.spend(Event::Syscall);
+        if !resumed {
+            c.cpu.spend(Event::Syscall);
+        }
         let mut protocol = self.own(c, sock);
         while *done < bytes {
             let len = (bytes - *done).min(self.rules.mss);
@@ -163,6 +167,8 @@ impl<M: Machine> Net<M> {
             };
             self.touch_sock(c, sock, 3);
             self.work(c.cpu, self.rules.tx);
+            // Loopback raises its softirq per packet, which runs when the device queue is let go: each segment arrives
+            // before the next one is built.
             self.deliver(c, sock.peer(), packet);
             *done += len;
         }
@@ -179,7 +185,7 @@ impl<M: Machine> Net<M> {
         bytes: u32,
         end: bool,
     ) -> Received {
-        if task.progress == 0 {
+        if !task.resumed {
             c.cpu.spend(Event::Syscall);
         }
         let mut protocol = self.own(c, sock);
@@ -288,8 +294,10 @@ impl<M: Machine> Net<M> {
         packet: Packet,
     ) {
         let cpu = c.cpu;
+        // What travels is the clone; an acknowledgement has none.
+        let header = packet.head.plus(if packet.len == 0 { 0 } else { CLONE });
         cpu.grouped(|cpu| {
-            cpu.touch_span(packet.head, 192, Access::Read);
+            cpu.touch_span(header, 192, Access::Read);
             cpu.touch_span(packet.data, 128, Access::Read);
         });
         self.touch_sock(c, sock, 3);
@@ -360,7 +368,7 @@ impl<M: Machine> Net<M> {
         }
         self.copy(c, &packet, 0, len, true);
         // The clone lives in the second half of the header object: two references now.
-        c.cpu.touch_span(head.plus(256), 232, Access::Write);
+        c.cpu.touch_span(head.plus(CLONE), 232, Access::Write);
         c.pages.arena().poke(head.plus(SHARE_COUNT), 2);
         c.cpu.touch(head.plus(SHARE_COUNT), Access::Rmw);
         c.cpu.touch(packet.data.plus(SHARED_INFO), Access::Rmw);

@@ -5,7 +5,8 @@
 //! attempt to sleep fails: no wake-up is lost.
 //!
 //! The queue lock is the machine's, so its line travels and its waits are counted as in the kernel (`rq->lock`). The load
-//! figures that other CPUs read without it are published when the lock is held.
+//! figures that other CPUs read without it are published when the lock is held (the load of the last tick: at the tick).
+//! A holder publishes up to one hold time, about 0.1 µs, ahead of its clock; that is the error of those unlocked reads.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -20,12 +21,14 @@ use crate::workload::{Op, Random, Task};
 const WEIGHT: u32 = 1024;
 /// A waiting task that ran less than this ago is cache-hot (kernel: sysctl_sched_migration_cost).
 const HOT: Picos = Picos(500_000_000);
-/// Ticks between two periodic balances of a busy CPU (8 × 4 ms: "every 1–32 ms").
+/// Ticks between two periodic balances of a busy CPU (8 × 4 ms: "every 1–32 ms"); an idle one balances at each tick.
 const BALANCE_TICKS: u32 = 8;
 /// Failed periodic balances after which a hot task may be pulled (kernel: cache_nice_tries).
 const NICE_TRIES: u32 = 1;
-/// Least time a task runs before a waiting one takes over, times 1 + log2 CPUs (kernel: sched_min_granularity).
-const GRANULARITY: Picos = Picos(4_000_000_000);
+/// Period in which all waiting tasks of a queue run once, and the least time of one of them, both times 1 + log2 CPUs
+/// (kernel: sched_latency, sched_min_granularity).
+const LATENCY: u64 = 20_000_000_000;
+const GRANULARITY: u64 = 4_000_000_000;
 
 /// A task with what the scheduler and the executor keep beside it.
 pub(super) struct Running {
@@ -35,6 +38,8 @@ pub(super) struct Running {
     pub(super) pending: Option<Op>,
     /// Bytes of `pending` that are done.
     pub(super) progress: u32,
+    /// The operation at hand is repeated after a sleep: its system call has been entered already.
+    pub(super) resumed: bool,
     pub(super) random: Random,
     pub(super) last_cpu: CpuId,
     pub(super) since: Picos,
@@ -68,7 +73,8 @@ pub(super) struct Scheduler<M: Machine> {
     published: Vec<Published>,
     parked: Vec<Mutex<Parked>>,
     topology: Topology,
-    slice: Picos,
+    /// 1 + log2 CPUs.
+    scale: u64,
 }
 
 /// Where a wake-up went.
@@ -89,12 +95,11 @@ impl<M: Machine> Scheduler<M> {
                 SpinLock::new(machine.lock("rq->lock", addr), Queue::default())
             })
             .collect();
-        let doublings = topology.cpus().ilog2();
         Scheduler {
             queues,
             published: topology.cpu_ids().map(|_| Published::default()).collect(),
             parked: (0..tasks).map(|_| Mutex::new(Parked::Awake)).collect(),
-            slice: Picos(GRANULARITY.0 * u64::from(1 + doublings)),
+            scale: u64::from(1 + topology.cpus().ilog2()),
             topology,
         }
     }
@@ -112,6 +117,7 @@ impl<M: Machine> Scheduler<M> {
                 body,
                 pending: None,
                 progress: 0,
+                resumed: false,
                 random: Random::new(seed, (1 << 32) + id as u64),
                 last_cpu: CpuId(cpu as u16),
                 since: Picos(0),
@@ -121,18 +127,23 @@ impl<M: Machine> Scheduler<M> {
         }
     }
 
-    /// Takes the next task of this CPU, or one from another (newly idle). `None`: the CPU may sleep.
-    pub(super) fn next(&self, cpu: &M::Cpu) -> Option<Box<Running>> {
+    /// Takes the next task of this CPU. `newly_idle`: if there is none, one from another CPU, cache-hot ones included.
+    /// `None`: the CPU may sleep.
+    pub(super) fn next(&self, cpu: &M::Cpu, newly_idle: bool) -> Option<Box<Running>> {
         let me = index(cpu);
         let mut queue = self.queues[me].lock(cpu);
         let task = queue.waiting.pop_front();
         queue.busy = task.is_some();
         drop(queue);
-        let task = match task {
-            Some(task) => task,
-            None => self.pull(cpu, true)?,
-        };
-        Some(self.start(cpu, task))
+        if task.is_none() && newly_idle {
+            self.pull(cpu, true);
+            let mut queue = self.queues[me].lock(cpu);
+            let pulled = queue.waiting.pop_front();
+            queue.busy = pulled.is_some();
+            drop(queue);
+            return pulled.map(|t| self.start(cpu, t));
+        }
+        task.map(|t| self.start(cpu, t))
     }
 
     fn start(&self, cpu: &M::Cpu, mut task: Box<Running>) -> Box<Running> {
@@ -141,34 +152,32 @@ impl<M: Machine> Scheduler<M> {
         task
     }
 
-    /// Takes one waiting task from the busiest queue: of the own node first, then of the machine. `newly_idle` takes
-    /// cache-hot tasks too and makes the task the running one.
-    fn pull(&self, cpu: &M::Cpu, newly_idle: bool) -> Option<Box<Running>> {
+    /// Moves one waiting task from the busiest queue into this CPU's: of the own node first, then of the machine. Cache-hot
+    /// tasks only if `take_hot`. False if there was a busier queue and nothing in it could be moved.
+    fn pull(&self, cpu: &M::Cpu, take_hot: bool) -> bool {
         cpu.interact();
         let me = index(cpu);
-        let mine = self.nr(me);
-        let need = if newly_idle { 2 } else { mine + 2 };
+        // A CPU with nothing to do takes from any queue in which a task waits; a busy one evens out a difference of two.
+        let need = self.nr(me) + 2;
         let near = |c: usize| self.topology.node_of(CpuId(c as u16)) == cpu.node();
         let busiest = |near_only: bool| {
             (0..self.queues.len())
                 .filter(|&c| c != me && (!near_only || near(c)) && self.nr(c) >= need)
                 .max_by_key(|&c| (self.nr(c), std::cmp::Reverse(c)))
         };
-        let from = busiest(true).or_else(|| busiest(false))?;
+        let Some(from) = busiest(true).or_else(|| busiest(false)) else { return true };
         let now = cpu.now();
         let mut queue = self.queues[from].lock(cpu);
-        let at = queue.waiting.iter().position(|t| newly_idle || now.0.saturating_sub(t.since.0) >= HOT.0)?;
-        let task = queue.waiting.remove(at)?;
+        let movable = |t: &Box<Running>| take_hot || now.0.saturating_sub(t.since.0) >= HOT.0;
+        let Some(task) = queue.waiting.iter().position(movable).and_then(|at| queue.waiting.remove(at)) else {
+            return false;
+        };
         self.published[from].nr.fetch_sub(1, Ordering::Relaxed);
         drop(queue);
         let mut queue = self.queues[me].lock(cpu);
-        self.published[me].nr.fetch_add(1, Ordering::Relaxed);
-        if newly_idle {
-            queue.busy = true;
-            return Some(task);
-        }
         queue.waiting.push_back(task);
-        None
+        self.published[me].nr.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Puts a task to sleep; gives it back if it has been woken in the meantime.
@@ -197,8 +206,8 @@ impl<M: Machine> Scheduler<M> {
 
     /// Wakes a task (kernel: try_to_wake_up).
     pub(super) fn wake(&self, cpu: &M::Cpu, id: u32) -> Woke {
-        cpu.interact();
         cpu.spend(Event::Wake);
+        cpu.interact();
         let task = {
             let mut parked = self.parked[id as usize].lock().unwrap();
             match std::mem::replace(&mut *parked, Parked::Awake) {
@@ -258,18 +267,20 @@ impl<M: Machine> Scheduler<M> {
         pick(self.nr(cpu) * WEIGHT, self.published[cpu].tick_load.load(Ordering::Relaxed))
     }
 
-    /// A timer tick: publishes the load, balances from time to time. True if the running task's slice is over.
+    /// A timer tick: publishes the load, balances from time to time (hot tasks only after some failures). True if the
+    /// running task's slice is over.
     pub(super) fn tick(&self, cpu: &M::Cpu, state: &mut TickState, running: Option<&Running>) -> bool {
         cpu.interact();
         let me = index(cpu);
         self.published[me].tick_load.store(self.nr(me) * WEIGHT, Ordering::Relaxed);
         state.ticks += 1;
-        if running.is_some() && state.ticks.is_multiple_of(BALANCE_TICKS) {
-            let before = self.nr(me);
-            self.pull(cpu, state.failed > NICE_TRIES && before == 0);
-            state.failed = if self.nr(me) > before { 0 } else { state.failed + 1 };
+        if running.is_none() || state.ticks.is_multiple_of(BALANCE_TICKS) {
+            let moved = self.pull(cpu, state.failed > NICE_TRIES);
+            state.failed = if moved { 0 } else { state.failed + 1 };
         }
-        running.is_some_and(|t| self.nr(me) > 1 && cpu.now().0.saturating_sub(t.since.0) >= self.slice.0)
+        let waiting = u64::from(self.nr(me));
+        let slice = self.scale * (LATENCY / waiting.max(1)).max(GRANULARITY);
+        running.is_some_and(|t| waiting > 1 && cpu.now().0.saturating_sub(t.since.0) >= slice)
     }
 }
 

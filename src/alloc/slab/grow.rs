@@ -50,6 +50,10 @@ impl<M: Machine> Slab<'_, M> {
     fn slab_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId, growth: Growth) -> Option<Page> {
         let Growth { atomic, this_node } = growth;
         let flags = PageFlags { atomic, this_node, no_retry: this_node, ..PageFlags::default() };
+        if !atomic {
+            // Interrupts are on while pages are asked for.
+            cpu.spend(crate::machine::Event::IrqDisableEnable);
+        }
         let order = cache.geometry.order;
         let first = self.pages.alloc_pages(cpu, order, Some(node), flags);
         if first.is_some() || atomic || this_node {

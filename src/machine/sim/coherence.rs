@@ -21,6 +21,8 @@ const MODIFIED: u32 = 2;
 const SHARED: u32 = 3;
 const NOBODY: usize = 0xffff;
 const SHARED_TABLE: usize = 1024;
+/// Prefetches of a CPU that can be under way at once.
+const PREFETCHES: usize = 4;
 
 /// Where in its caches a CPU finds a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +40,9 @@ struct CpuCaches {
     llc: usize,
     node: u16,
     shared: Vec<(u32, u32)>,
-    /// A prefetched line and when it arrives.
-    prefetched: (usize, u64),
+    /// The last prefetched lines and when they arrive, and which entry is the oldest.
+    prefetched: [(usize, u64); PREFETCHES],
+    next_prefetch: usize,
     /// Inside `grouped`: longest latency and sum of all.
     group: Option<(u64, u64)>,
 }
@@ -88,7 +91,8 @@ impl Coherence {
                     llc: usize::from(place(c).llc),
                     node: place(c).node.0,
                     shared: vec![(u32::MAX, 0); SHARED_TABLE],
-                    prefetched: (usize::MAX, 0),
+                    prefetched: [(usize::MAX, 0); PREFETCHES],
+                    next_prefetch: 0,
                     group: None,
                 })
                 .collect(),
@@ -203,11 +207,12 @@ impl Coherence {
             self.access_slow(cost, cpu, line, access, now)
         };
         let c = &mut self.cpus[cpu];
-        let ps = if c.prefetched.0 == line && access != Access::Prefetch {
-            c.prefetched.0 = usize::MAX;
-            ps.max(c.prefetched.1.saturating_sub(now))
-        } else {
-            ps
+        let ps = match c.prefetched.iter_mut().find(|p| p.0 == line) {
+            Some(p) if access != Access::Prefetch => {
+                p.0 = usize::MAX;
+                ps.max(p.1.saturating_sub(now))
+            }
+            _ => ps,
         };
         match &mut c.group {
             None => ps,
@@ -300,7 +305,9 @@ impl Coherence {
             Access::Write => ((latency * cost.store_overlap_x1024) >> 10).max(cost.l1),
             Access::Rmw => latency + cost.atomic,
             Access::Prefetch => {
-                self.cpus[cpu].prefetched = (line, now + latency);
+                let c = &mut self.cpus[cpu];
+                c.prefetched[c.next_prefetch] = (line, now + latency);
+                c.next_prefetch = (c.next_prefetch + 1) % PREFETCHES;
                 cost.prefetch
             }
         }
@@ -378,8 +385,6 @@ impl Coherence {
         let record = self.blobs.at(page);
         record[0] = cpu as u32 | u32::from(write || (dirty && owner == cpu)) << 16 | 1 << 17;
         record[1..4].copy_from_slice(&stamps);
-        let missing = n * latency / cost.mlp;
-        let visible = if write { (missing * cost.store_overlap_x1024) >> 10 } else { missing };
-        ((bytes * cost.copy_x1024) >> 10) + visible
+        ((bytes * cost.copy_x1024) >> 10) + n * latency / cost.mlp
     }
 }

@@ -154,7 +154,14 @@ impl SimCpu {
         let since = self.with(|w| w.clocks[me]);
         let mut waited = false;
         loop {
-            match self.with(|w| w.attempt(me, id)) {
+            let attempt = self.with(|w| {
+                // The attempt is decided now; its atomic access, which pulls the line here, is paid whatever it finds.
+                let attempt = w.attempt(me, id);
+                let addr = w.locks.records[id].addr;
+                w.touch(me, addr, Access::Rmw);
+                attempt
+            });
+            match attempt {
                 Attempt::Taken => break,
                 Attempt::Later(time) => self.with(|w| {
                     let delay = w.hand_off_delay(me, me, &[]);
@@ -169,13 +176,11 @@ impl SimCpu {
             }
         }
         self.with(|w| {
-            let record = &mut w.locks.records[id];
             if waited {
+                let record = &mut w.locks.records[id];
                 record.contended += 1;
                 record.waited += w.clocks[me] - since;
             }
-            let addr = record.addr;
-            w.touch(me, addr, Access::Rmw);
         });
     }
 
