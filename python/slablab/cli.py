@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import warnings
@@ -25,10 +26,13 @@ from slablab.config import workload as a_workload
 from slablab.experiment import run
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Sweep
-from slablab.sweep import SweepInterrupted, listed, sweep
+from slablab.sweep import MAX_CELLS, SweepInterrupted, listed, sweep
 
 _ABOUT = "The Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines."
 
+
+PICTURES = (".pdf", ".png", ".svg")
+"""Endings of a picture's file name."""
 
 _CLASS = re.compile(rf"(?<![\w.])(?=(?:{'|'.join(classes())})\()")
 """Where the name of a config class begins."""
@@ -171,7 +175,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    _writable([given.csv, given.png])
+    _writable([given.csv], given.png)
     over = _over(given.over)
     named = {p: [_with(part, given) for part in _several(p, getattr(given, p))] for p in PARTS}
     arguments: dict[str, Any] = {p: parts[0] if len(parts) == 1 else parts for p, parts in named.items()}
@@ -205,7 +209,7 @@ def _sweep(given: argparse.Namespace) -> int:
 def _reproduce(given: argparse.Namespace) -> int:
     figure = published.named(given.name)
     folder: Path | None = given.out
-    _writable([given.png, given.csv])
+    _writable([given.csv], given.png)
     if folder is not None:
         _made(folder)
     png, table = (
@@ -344,12 +348,14 @@ def _span(name: str, item: str) -> list[Value]:
             raise refused(f"--over {name}", '""', "a value between commas")
         return [_value(item)]
     try:
-        numbers: list[Value] = list(range(int(low), int(high) + 1))
+        numbers = range(int(low), int(high) + 1)
     except ValueError:
         raise refused(f"--over {name}", item, "LOW..HIGH with whole numbers") from None
     if not numbers:
         raise refused(f"--over {name}", item, "LOW..HIGH with LOW at most HIGH")
-    return numbers
+    if len(numbers) > MAX_CELLS:
+        raise refused(f"--over {name}", item, f"at most {MAX_CELLS} values")
+    return list(numbers)
 
 
 def _value(word: str) -> Value:
@@ -364,22 +370,30 @@ def _value(word: str) -> Value:
 # What goes out.
 
 
-def _writable(paths: Iterable[Path | None]) -> None:
-    """Refuses an output path before anything has run."""
-    for path in paths:
-        if path is None:
-            continue
+def _writable(paths: Iterable[Path | None], picture: Path | None = None) -> None:
+    """Refuses an output path before anything has run: two outputs in one file and unknown picture formats too."""
+    asked = [p for p in (*paths, picture) if p is not None]
+    if len({p.resolve() for p in asked}) < len(asked):
+        raise refused("output", asked[-1], "a file of its own for each output")
+    if picture is not None and picture.suffix.lower() not in PICTURES:
+        raise refused("--png", picture, f"a file name that ends in one of {', '.join(PICTURES)}")
+    for path in asked:
         if not path.parent.is_dir():
             raise refused("output", path, f"a file in a folder that exists; {path.parent} does not")
         if path.is_dir():
             raise refused("output", path, "a file; this is a folder")
+        if path.exists():
+            # What is there already is looked at, not opened: a device or a pipe is no place for a table.
+            if not path.is_file():
+                raise refused("output", path, "a regular file")
+            if not os.access(path, os.W_OK):
+                raise refused("output", path, "a file that can be written")
+            continue
         try:
-            with path.open("ab"):
-                pass
-            if path.stat().st_size == 0:
-                path.unlink()
+            path.open("xb").close()
         except OSError as e:
             raise refused("output", path, f"a file that can be written ({e.strerror})") from None
+        path.unlink()
 
 
 def _made(folder: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -60,6 +61,15 @@ def parameters(part: str, name: str) -> list[str]:
     """Names of the parameters that a machine, allocator or workload has."""
     found = entry(part, name)
     return ["cpus", "placement", *found["values"]] if part == "machine" else [p["name"] for p in found["parameters"]]
+
+
+def encoded(document: Mapping[str, Any]) -> str:
+    """A configuration as JSON; refuses numbers that JSON does not have, by name."""
+    for part in PARTS:
+        for name, value in document[part].items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise refused(f"{part}.{name}", value, "a finite number")
+    return json.dumps(document)
 
 
 class Part:

@@ -46,12 +46,12 @@ class Experiment:
 
     def expand(self) -> dict[str, Any]:
         """The complete configuration: every default filled in, every value checked."""
-        full: dict[str, Any] = json.loads(_core.expand(json.dumps(self.document())))
+        full: dict[str, Any] = json.loads(_core.expand(config.encoded(self.document())))
         return full
 
     def run(self) -> Result:
         """Runs it."""
-        result = Result(_core.run(json.dumps(self.document())))
+        result = Result(_core.run(config.encoded(self.document())))
         warn_oversubscribed([result])
         return result
 

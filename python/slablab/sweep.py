@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
@@ -33,6 +33,10 @@ class Cell:
 
     document: str
     repeat: int
+
+
+MAX_CELLS = 100_000
+"""Most cells of one sweep: each is a run of seconds."""
 
 
 def sweep(
@@ -105,6 +109,9 @@ def plan(
         itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload}))
     )
     dotted = {name: values for name, values in axes.items() if name not in PARTS}
+    most = len(combinations) * math.prod(len(values) for values in dotted.values()) * len(seeds)
+    if most > MAX_CELLS:
+        raise refused("sweep", f"up to {most} cells", f"at most {MAX_CELLS}: fewer values in over, or fewer repeats")
     used: set[str] = set()
     cells: list[Cell] = []
     for parts in combinations:
@@ -117,7 +124,7 @@ def plan(
             for name, value in zip(own, values, strict=True):
                 p, _, parameter = name.partition(".")
                 full[p][parameter] = value
-            cells += [Cell(_core.expand(json.dumps({**full, "seed": s})), repeat) for repeat, s in enumerate(seeds)]
+            cells += [Cell(_core.expand(config.encoded({**full, "seed": s})), repeat) for repeat, s in enumerate(seeds)]
     for name in dotted:
         if name not in used:
             _known_somewhere(name)

@@ -79,6 +79,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
         self.pages
     }
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
+        if spec.align > 4096 || !(spec.align == 0 || spec.align.is_power_of_two()) {
+            return Err(Error::new("cache.align", spec.align, "0, or a power of two up to 4096"));
+        }
         if spec.size == 0 || spec.size > 4 << 20 {
             return Err(Error::new("cache.size", spec.size, "1..4194304 bytes"));
         }

@@ -51,6 +51,12 @@ impl Config {
             None => Err(Error::new(key, "nothing", "a name, or an object with a name")),
         };
         let machine = part("machine")?;
+        if let Some(cpus) = machine.get("cpus")
+            && cpus.as_u64().is_none()
+            && !cpus.is_null()
+        {
+            return Err(Error::new("machine.cpus", cpus, "a whole number of 1 or more"));
+        }
         let machine: MachineConfig =
             serde_json::from_value(machine.clone()).map_err(|e| Error::new("machine", &machine, e.to_string()))?;
         let seed = match object.get("seed") {
@@ -67,6 +73,9 @@ impl Config {
         json!({ "machine": self.machine, "allocator": self.allocator, "workload": self.workload, "seed": self.seed })
     }
 }
+
+/// Most memory per node of the native machine: a tebibyte, committed when touched.
+const MAX_NATIVE_MIB: u64 = 1 << 20;
 
 impl MachineConfig {
     /// True for the host itself.
@@ -109,6 +118,9 @@ impl MachineConfig {
                 nodes,
                 format!("1..{} (at most one per CPU, and 16)", cpus.min(16)),
             ));
+        }
+        if mib > MAX_NATIVE_MIB {
+            return Err(Error::new("machine.memory_mib", mib, format!("at most {MAX_NATIVE_MIB} MiB per node")));
         }
         if mib < crate::machine::presets::MIN_NODE_BYTES >> 20 {
             return Err(Error::new(

@@ -214,7 +214,7 @@ fn execute_script<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     totals.cpu.net.failed = slots.failed;
     totals.cpu.pages_last = alloc.pages().lent();
     totals.cpu.pages_peak = totals.cpu.pages_last;
-    let throughput = totals.cpu.ops as f64 / elapsed.max(f64::MIN_POSITIVE);
+    let throughput = if elapsed > 0.0 { totals.cpu.ops as f64 / elapsed } else { 0.0 };
     Ok(report::Gathered::new(alloc, &totals, throughput, "ops/s".into()).with_checkpoints(checkpoints))
 }
 

@@ -7,6 +7,9 @@ use crate::machine::sim::Cancel;
 
 use super::{Config, Failure, Outcome, dispatch};
 
+/// Most host threads of one sweep.
+const MAX_THREADS: usize = 256;
+
 /// Runs many configurations: simulated ones on `threads` host threads (all cores when `None`), then native ones one at a
 /// time. `done` hears of each as it ends, with its index. The order of the results is that of the configurations.
 pub fn run_many(
@@ -29,7 +32,9 @@ pub fn run_many(
     };
     let native = |i: &usize| matches!(&parsed[*i], Ok(c) if c.machine.is_native());
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..parsed.len()).partition(native);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build().expect("a thread pool");
+    // More threads than runs, or than any host has cores for, would only cost memory.
+    let threads = threads.unwrap_or(0).min(together.len().max(1)).min(MAX_THREADS);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
     // One configuration at a time per thread, in order: a run is long, and neighbours differ in length.
     let mut outcomes: Vec<(usize, Result<Outcome, Failure>)> =
         pool.install(|| together.into_par_iter().with_max_len(1).map(one).collect());

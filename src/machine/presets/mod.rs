@@ -15,6 +15,8 @@ const MODEL: &str = include_str!("model.toml");
 
 /// Most CPUs of one machine.
 pub const MAX_CPUS: u64 = 192;
+/// Largest figure of a machine, in whatever unit: beyond it times would not fit into 64 bits of picoseconds.
+const MAX_FIGURE: f64 = 1e9;
 /// Least memory per node: two blocks of the largest order.
 pub const MIN_NODE_BYTES: u64 = 8 << 20;
 
@@ -103,8 +105,12 @@ impl Machinery {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
             };
-            if matches!(value, Scalar::Number(n) if !n.is_finite() || *n < 0.0) {
-                return Err(Error::new(format!("machine.{key}"), scalar(value), "a finite number of 0 or more"));
+            if matches!(value, Scalar::Number(n) if !(0.0..=MAX_FIGURE).contains(n)) {
+                return Err(Error::new(
+                    format!("machine.{key}"),
+                    scalar(value),
+                    "a number from 0 or more to a billion",
+                ));
             }
             if std::mem::discriminant(&old.value) != std::mem::discriminant(value) {
                 return Err(Error::new(
@@ -184,7 +190,18 @@ impl Machinery {
                 format!("a divisor of cores_per_socket ({cores})"),
             ));
         }
-        for key in ["freq", "cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp"] {
+        let freq = self.number("freq")?;
+        if !(0.01..=100.0).contains(&freq) {
+            return Err(Error::new("machine.freq", freq, "0.01..100 GHz"));
+        }
+        for (key, high) in
+            [("residency_kappa", 1.0), ("store_overlap", 1.0), ("group_rest", 1.0), ("idle_scale", 1000.0)]
+        {
+            if self.number(key)? > high {
+                return Err(Error::new(format!("machine.{key}"), self.number(key)?, format!("0..{high}")));
+            }
+        }
+        for key in ["cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp"] {
             if self.number(key)? <= 0.0 {
                 return Err(Error::new(format!("machine.{key}"), self.number(key)?, "more than 0"));
             }
