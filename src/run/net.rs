@@ -19,9 +19,11 @@ use crate::workload::{NativeWork, SockId};
 
 use super::sched::{Running, Scheduler, Woke};
 
-/// Offset of the clone in a pair of packet headers, and of the pair's share count behind both (kernel: fclone_ref).
+/// Offset of the clone in a pair of packet headers.
 const CLONE: u64 = 232;
-const SHARE_COUNT: u64 = 464;
+/// Offset of the pair's share count (kernel: fclone_ref, 4 bytes behind both headers): the last whole word inside the 468
+/// bytes of the object, on the same line. A word that reached beyond would overwrite SLOB's next block.
+const SHARE_COUNT: u64 = 456;
 /// Offset of the shared info in a 4088-byte buffer: its last 312 bytes.
 const SHARED_INFO: u64 = 3776;
 /// Most page fragments of one segment: 16384 − 3504 bytes over pages of which the first is partly used.

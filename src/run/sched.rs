@@ -294,3 +294,7 @@ pub(super) struct TickState {
 fn index<C: Cpu>(cpu: &C) -> usize {
     usize::from(cpu.id().0)
 }
+
+#[cfg(test)]
+#[path = "sched_tests.rs"]
+mod tests;

@@ -43,8 +43,24 @@ struct CpuCaches {
     /// The last prefetched lines and when they arrive, and which entry is the oldest.
     prefetched: [(usize, u64); PREFETCHES],
     next_prefetch: usize,
+    /// Prefetches under way: usually none, and then nothing is searched.
+    in_flight: u32,
     /// Inside `grouped`: longest latency and sum of all.
     group: Option<(u64, u64)>,
+}
+
+impl CpuCaches {
+    /// Cost of an access to a line that may be under way.
+    fn await_prefetch(&mut self, line: usize, now: u64, ps: u64) -> u64 {
+        match self.prefetched.iter_mut().find(|p| p.0 == line) {
+            Some(p) => {
+                p.0 = usize::MAX;
+                self.in_flight -= 1;
+                ps.max(p.1.saturating_sub(now))
+            }
+            None => ps,
+        }
+    }
 }
 
 /// Directory and cache occupancy of the whole machine.
@@ -93,6 +109,7 @@ impl Coherence {
                     shared: vec![(u32::MAX, 0); SHARED_TABLE],
                     prefetched: [(usize::MAX, 0); PREFETCHES],
                     next_prefetch: 0,
+                    in_flight: 0,
                     group: None,
                 })
                 .collect(),
@@ -207,13 +224,7 @@ impl Coherence {
             self.access_slow(cost, cpu, line, access, now)
         };
         let c = &mut self.cpus[cpu];
-        let ps = match c.prefetched.iter_mut().find(|p| p.0 == line) {
-            Some(p) if access != Access::Prefetch => {
-                p.0 = usize::MAX;
-                ps.max(p.1.saturating_sub(now))
-            }
-            _ => ps,
-        };
+        let ps = if c.in_flight > 0 && access != Access::Prefetch { c.await_prefetch(line, now, ps) } else { ps };
         match &mut c.group {
             None => ps,
             Some((longest, sum)) => {
@@ -306,6 +317,7 @@ impl Coherence {
             Access::Rmw => latency + cost.atomic,
             Access::Prefetch => {
                 let c = &mut self.cpus[cpu];
+                c.in_flight += u32::from(c.prefetched[c.next_prefetch].0 == usize::MAX);
                 c.prefetched[c.next_prefetch] = (line, now + latency);
                 c.next_prefetch = (c.next_prefetch + 1) % PREFETCHES;
                 cost.prefetch

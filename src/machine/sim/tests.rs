@@ -145,3 +145,69 @@ fn a_line_dirty_elsewhere_costs_its_distance() {
     let expected = [38_037, cycles(1), cycles(17), cycles(81), cycles(172 + 75 + 16), cycles(172)];
     assert_eq!(costs.into_inner().unwrap(), expected);
 }
+
+#[test]
+fn a_released_lock_goes_to_the_nearest_waiter() {
+    let sim = opteron(Schedule::default());
+    let addr = sim.reserve(64, NodeId(0));
+    let order = SpinLock::<Sim, Vec<u16>>::new(sim.lock("test", addr), Vec::new());
+    sim.boot(|cpu| {
+        // CPU 4, on the other socket, queues first; CPU 1, on the holder's socket, second.
+        let turn = |us: u64| cpu.idle(Some(Picos(us * 1_000_000)));
+        match cpu.id().0 {
+            0 => {
+                let mut held = order.lock(cpu);
+                held.push(0);
+                cpu.work(Instr(100_000));
+            }
+            4 => {
+                turn(1);
+                order.lock(cpu).push(4);
+            }
+            1 => {
+                turn(2);
+                order.lock(cpu).push(1);
+            }
+            _ => {}
+        }
+    });
+    let mut order = order;
+    assert_eq!(*order.get_mut(), [0, 1, 4]);
+}
+
+#[test]
+fn a_group_pays_the_longest_access_and_a_quarter_of_the_rest() {
+    let sim = opteron(Schedule::default());
+    let addr = sim.reserve(256, NodeId(0));
+    let spent = Mutex::new((0, 0));
+    sim.boot(|cpu| {
+        if cpu.id() == CpuId(0) {
+            let start = cpu.now().0;
+            cpu.grouped(|c| (0..4).for_each(|i| c.touch(addr.plus(64 * i), Access::Read)));
+            let grouped = cpu.now().0 - start;
+            cpu.touch(addr, Access::Read);
+            *spent.lock().unwrap() = (grouped, cpu.now().0 - start - grouped);
+        }
+    });
+    // Four lines from memory of the own node, 95 ns each; then a first-level hit of one cycle.
+    assert_eq!(spent.into_inner().unwrap(), (95_000 + 3 * 95_000 / 4, 500));
+}
+
+#[test]
+fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_still_under_way() {
+    for (wait, total) in [(0, 95_000), (40_000, 95_000), (200_000, 201_500)] {
+        let sim = opteron(Schedule::default());
+        let line = sim.reserve(64, NodeId(0));
+        let spent = Mutex::new(0);
+        sim.boot(|cpu| {
+            if cpu.id() == CpuId(0) {
+                cpu.touch(line, Access::Prefetch);
+                cpu.delay(Picos(wait));
+                cpu.touch(line, Access::Read);
+                *spent.lock().unwrap() = cpu.now().0;
+            }
+        });
+        // Issue costs two cycles; the line is there 95 ns after it; the read itself is a hit of one cycle.
+        assert_eq!(spent.into_inner().unwrap(), total, "read {wait} ps after the prefetch");
+    }
+}
