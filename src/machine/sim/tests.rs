@@ -159,6 +159,8 @@ fn a_released_lock_goes_to_the_nearest_waiter() {
                 let mut held = order.lock(cpu);
                 held.push(0);
                 cpu.work(Instr(100_000));
+                // A holder that ran ahead lets the others queue up first.
+                cpu.interact();
             }
             4 => {
                 turn(1);
