@@ -168,8 +168,8 @@ impl<M: Machine> Scheduler<M> {
         let Some(from) = busiest(true).or_else(|| busiest(false)) else { return true };
         let now = cpu.now();
         let mut queue = self.queues[from].lock(cpu);
-        let movable = |t: &Box<Running>| take_hot || now.0.saturating_sub(t.since.0) >= HOT.0;
-        let Some(task) = queue.waiting.iter().position(movable).and_then(|at| queue.waiting.remove(at)) else {
+        let movable = |t: &Running| take_hot || now.0.saturating_sub(t.since.0) >= HOT.0;
+        let Some(task) = queue.waiting.iter().position(|t| movable(t)).and_then(|at| queue.waiting.remove(at)) else {
             return false;
         };
         self.published[from].nr.fetch_sub(1, Ordering::Relaxed);
