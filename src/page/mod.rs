@@ -19,7 +19,7 @@ pub use frame::{Field, FrameList, Pfn};
 
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word, cost};
-use crate::units::{MAX_ORDER, NodeId, Order, PAGE_SIZE, Picos};
+use crate::units::{MAX_ORDER, NodeId, Order, PAGE_SIZE};
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -594,11 +594,6 @@ impl<'m, M: Machine> Pages<'m, M> {
             );
         }
         Ok(())
-    }
-
-    /// The reading clock of a CPU, for memory-over-time reports.
-    pub fn now(&self, cpu: &M::Cpu) -> Picos {
-        cpu.now()
     }
 }
 

@@ -111,11 +111,6 @@ impl Sim {
         })
     }
 
-    /// Bytes of all nodes together: the arena that `Pages` lends out.
-    pub fn arena_bytes(&self) -> u64 {
-        self.topology.node_ids().map(|n| self.topology.node_bytes(n)).sum()
-    }
-
     /// Latest clock of all CPUs, in picoseconds.
     pub fn elapsed(&mut self) -> u64 {
         self.world.get_mut().clocks.iter().copied().max().unwrap_or(0)
