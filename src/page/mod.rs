@@ -241,13 +241,14 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// The same, with two fields of the head's descriptor.
     #[inline]
     pub fn head_with(&self, cpu: &M::Cpu, addr: Addr, fields: [Field; 2]) -> (Pfn, [u64; 2]) {
-        let pfn = self.pfn_of(addr).expect("an address of the arena");
-        let at = self.descriptor(pfn);
+        let pfn = addr.0 / PAGE_SIZE;
+        // The descriptors end the arena: an address that has none is refused by `peek_record`.
+        let at = self.map.plus(pfn * frame::FRAME_BYTES);
         cpu.touch(at, crate::machine::Access::Read);
         let [a, b] = fields.map(|f| f as usize);
         let [head, x, y] = self.arena.peek_record(at, [Field::Head as usize, a, b]);
         if head == 0 {
-            return (pfn, [x, y]);
+            return (Pfn(pfn as u32), [x, y]);
         }
         let head = Pfn(head as u32 - 1);
         cpu.touch(self.descriptor(head), crate::machine::Access::Read);
