@@ -1,19 +1,19 @@
 //! The executor: interprets a workload's operations on any machine with any allocator. There is one; `boot` is part of
 //! the machine.
 
-use crate::alloc::SlabAllocator;
+use crate::alloc::{SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
 use crate::machine::{Cpu, Event, Machine, PerCpu, Wakeup};
 use crate::page::Pages;
 use crate::spec::CacheId;
-use crate::units::Picos;
+use crate::units::{JIFFY, Picos};
 use crate::workload::{Op, Plan};
 
 use super::net::{Context, Net, NetCounts, Received};
 use super::sched::{Running, Scheduler, TickState};
 
-/// Period of the timer tick: HZ = 250 (machine-model.md §2.1).
-const TICK: Picos = Picos(4_000_000_000);
+/// Period of the timer tick.
+const TICK: Picos = JIFFY;
 
 /// What one CPU counts during the measured interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +106,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let mut ticks = TickState::default();
         // Ticks of the CPUs are spread over the period, as a kernel's are (by CPU number).
         let mut next_tick = Picos(cpu.now().0 + TICK.0 + TICK.0 * u64::from(cpu.id().0) / 256);
+        let mut next_trim = self.alloc.period().map(|_| periodic::first(cpu.id()));
         let mut warm = false;
         let mut counts = CpuCounts::default();
         let mut last_ran = u32::MAX;
@@ -127,6 +128,11 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                     next_tick = Picos(next_tick.0 + TICK.0);
                 }
                 self.sample(cpu, &mut counts);
+                // Timers fire at ticks; the allocator's periodic work is nobody's task.
+                if next_trim.is_some_and(|due| now >= due) {
+                    self.alloc.trim(cpu);
+                    next_trim = self.alloc.period().map(|period| periodic::next(cpu.id(), cpu.now(), period));
+                }
                 if self.sched.tick(cpu, &mut ticks, current.as_deref()) {
                     self.sched.yield_to_others(cpu, current.take().expect("only a running task is preempted"));
                 }
