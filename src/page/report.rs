@@ -39,6 +39,21 @@ pub struct PageStats {
 }
 
 impl PageStats {
+    /// The counts that are not per order, by their names.
+    pub fn named(&self) -> [(&'static str, u64); 10] {
+        [
+            ("pcp_hit", self.pcp_hit),
+            ("pcp_refill", self.pcp_refill),
+            ("pcp_return", self.pcp_return),
+            ("pages_refilled", self.pages_refilled),
+            ("pages_returned", self.pages_returned),
+            ("zone_lock", self.zone_lock),
+            ("split", self.split),
+            ("merge", self.merge),
+            ("fallback_node", self.fallback_node),
+            ("drain", self.drained),
+        ]
+    }
     /// Adds another CPU's counts.
     pub fn add(&mut self, other: &PageStats) {
         for o in 0..MAX_ORDER {
