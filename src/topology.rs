@@ -143,7 +143,15 @@ mod tests {
 
     #[test]
     fn near_pairs_come_before_far_ones() {
-        let distance = |a: u16, b: u16| if a == b { 10 } else if a / 2 == b / 2 { 16 } else { 22 };
+        let distance = |a: u16, b: u16| {
+            if a == b {
+                10
+            } else if a / 2 == b / 2 {
+                16
+            } else {
+                22
+            }
+        };
         let order = |n| node_order(&[true; 4], distance, NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(2), order(3)], [[0, 1, 2, 3], [1, 0, 2, 3], [2, 3, 0, 1], [3, 2, 0, 1]]);
     }

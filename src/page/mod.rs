@@ -29,7 +29,7 @@ pub use report::PageStats;
 
 use crate::error::Error;
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
-use crate::units::{NodeId, Order, PAGE_SIZE};
+use crate::units::{NodeId, Order, PAGE_SIZE, Picos};
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -306,6 +306,9 @@ impl Published {
         }
     }
 }
+
+/// Period of each CPU's [`Pages::tick`] (page-allocator.md §19.8).
+pub const TICK: Picos = Picos(1_000_000_000_000);
 
 /// Offset of the pageset pointers in a zone.
 const PAGESETS: u64 = 256;

@@ -277,7 +277,8 @@ impl Pageset {
 
     /// The blocks of all lists with their orders, for `verify()`.
     pub(super) fn blocks(&self, arena: &Arena, map: Addr) -> Vec<(Pfn, Order)> {
-        let of = |(o, list): (usize, &FrameList)| list.walk(arena, map).map(|p| (p, Order(o as u8))).collect::<Vec<_>>();
+        let of =
+            |(o, list): (usize, &FrameList)| list.walk(arena, map).map(|p| (p, Order(o as u8))).collect::<Vec<_>>();
         self.lists.iter().enumerate().flat_map(of).collect()
     }
 }

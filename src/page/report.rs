@@ -74,7 +74,6 @@ impl PageStats {
     }
 }
 
-
 impl<M: Machine> Pages<'_, M> {
     /// Counts summed over CPUs and zones.
     pub fn stats(&mut self) -> PageStats {
@@ -96,6 +95,10 @@ impl<M: Machine> Pages<'_, M> {
     /// Free blocks of each order, one row per node (kernel: /proc/buddyinfo).
     pub fn buddyinfo(&mut self) -> Vec<[u64; MAX_ORDER]> {
         self.zones.iter_mut().map(|z| z.get_mut().nr_free).collect()
+    }
+    /// Free blocks of each order on all nodes, as readers without the zone locks see them: a sample while CPUs run.
+    pub fn free_now(&self) -> [u64; MAX_ORDER] {
+        std::array::from_fn(|o| self.published.iter().map(|p| p.nr_free[o].peek()).sum())
     }
     /// The text of `/proc/buddyinfo`, to the last blank.
     pub fn buddyinfo_text(&mut self) -> String {
@@ -120,7 +123,8 @@ mod tests {
     #[test]
     fn buddyinfo_prints_six_columns_per_order_each_with_a_blank_behind() {
         let text = buddyinfo_text(&[[400, 200, 50, 10, 2, 1, 0, 0, 0, 0, 0]]);
-        let line = "Node 0, zone   Normal    400    200     50     10      2      1      0      0      0      0      0 \n";
+        let line =
+            "Node 0, zone   Normal    400    200     50     10      2      1      0      0      0      0      0 \n";
         assert_eq!(text, line);
     }
 }

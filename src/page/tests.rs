@@ -307,9 +307,8 @@ fn fragmented_memory_has_the_level_asked_for_and_keeps_it() {
         let whole = |pages: &Pages<Sim>| {
             let got = Mutex::new(None);
             on(&machine, 0, |c| {
-                let held: Vec<Page> = (0..500)
-                    .map_while(|_| pages.alloc_pages(c, Order(0), None, PageFlags::default()))
-                    .collect();
+                let held: Vec<Page> =
+                    (0..500).map_while(|_| pages.alloc_pages(c, Order(0), None, PageFlags::default())).collect();
                 let block = pages.alloc_pages(c, Order(1), None, PageFlags::default());
                 *got.lock().unwrap() = Some((held.len(), block.is_some()));
                 block.into_iter().chain(held).for_each(|p| pages.free_pages(c, p));

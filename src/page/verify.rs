@@ -4,8 +4,8 @@ use crate::error::Corruption;
 use crate::machine::Machine;
 use crate::units::CpuId;
 
-use super::frame::{self, Field, Pfn};
 use super::Pages;
+use super::frame::{self, Field, Pfn};
 
 impl<M: Machine> Pages<'_, M> {
     /// Walks all lists and checks the invariants of this module. When no CPU runs.

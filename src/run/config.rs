@@ -68,7 +68,11 @@ impl Config {
             && !fragment.is_null()
             && serde_json::from_value::<(f64, u64)>(fragment.clone()).is_err()
         {
-            return Err(Error::new("machine.fragment", fragment, "[level, seed]: a number from 0 to 1, a whole number"));
+            return Err(Error::new(
+                "machine.fragment",
+                fragment,
+                "[level, seed]: a number from 0 to 1, a whole number",
+            ));
         }
         let machine: MachineConfig =
             serde_json::from_value(machine.clone()).map_err(|e| Error::new("machine", &machine, e.to_string()))?;

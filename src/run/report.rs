@@ -71,7 +71,7 @@ impl Gathered {
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
-        let frames = vec![caches_frame(&infos), stats];
+        let frames = vec![caches_frame(&infos), stats, totals.timeline.frame()];
         Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
