@@ -7,6 +7,8 @@ use crate::units::{CpuId, NodeId};
 pub enum Distance {
     /// The same CPU.
     Own,
+    /// Two threads of one core.
+    SameCore,
     /// Two CPUs on one second-level cache.
     SameL2,
     /// One socket, one last-level cache.
@@ -22,6 +24,8 @@ pub enum Distance {
 pub struct Place {
     /// Socket.
     pub socket: u16,
+    /// Core, counted through the machine; its threads share the first-level cache.
+    pub core: u16,
     /// Second-level cache, counted through the machine.
     pub l2: u16,
     /// Last-level cache, counted through the machine.
@@ -49,7 +53,7 @@ impl Topology {
         let per = cpus.div_ceil(nodes);
         let places = (0..cpus).map(|c| {
             let node = (c / per).min(nodes - 1);
-            Place { socket: node, l2: c, llc: node, node: NodeId(node) }
+            Place { socket: node, core: c, l2: c, llc: node, node: NodeId(node) }
         });
         Topology::new(places.collect(), vec![bytes; usize::from(nodes)])
     }
@@ -92,6 +96,8 @@ impl Topology {
         let (x, y) = (self.place(a), self.place(b));
         if a == b {
             Distance::Own
+        } else if x.core == y.core {
+            Distance::SameCore
         } else if x.l2 == y.l2 {
             Distance::SameL2
         } else if x.socket != y.socket {
@@ -103,14 +109,23 @@ impl Topology {
         }
     }
 
-    /// Nodes in the order in which an allocation from `node` tries them (page-allocator.md §9): itself, then the others by
-    /// distance, which is 20 for all on every preset, plus one if the number is lower than its own and one if the node has
-    /// CPUs; ties to the lower number.
+    /// Nodes in the order in which an allocation from `node` tries them; nodes without memory are left out. Distance 20
+    /// between all nodes, as on every preset.
     pub fn fallback(&self, node: NodeId) -> Vec<NodeId> {
-        let mut others: Vec<NodeId> = self.node_ids().filter(|n| *n != node).collect();
-        others.sort_by_key(|n| (u8::from(*n < node) + u8::from(self.cpus_on(*n) > 0), *n));
-        std::iter::once(node).chain(others).filter(|n| self.node_bytes(*n) > 0).collect()
+        let has_cpus: Vec<bool> = self.node_ids().map(|n| self.cpus_on(n) > 0).collect();
+        let order = node_order(&has_cpus, |a, b| if a == b { 10 } else { 20 }, node);
+        order.into_iter().filter(|n| self.node_bytes(*n) > 0).collect()
     }
+}
+
+/// The zonelist rule (page-allocator.md §9): the local node, then the others by distance, plus one if the number is lower
+/// than the local one and one if the node has CPUs; ties to the lower number. (The kernel's load term parts nodes only
+/// between lists that are built without a reset; the worked examples are those of one list at a time.)
+fn node_order(has_cpus: &[bool], distance: impl Fn(u16, u16) -> u32, local: NodeId) -> Vec<NodeId> {
+    let mut others: Vec<u16> = (0..has_cpus.len() as u16).filter(|n| *n != local.0).collect();
+    let score = |n: u16| distance(local.0, n) + u32::from(n < local.0) + u32::from(has_cpus[usize::from(n)]);
+    others.sort_by_key(|n| (score(*n), *n));
+    std::iter::once(local.0).chain(others).map(NodeId).collect()
 }
 
 #[cfg(test)]
@@ -126,9 +141,24 @@ mod tests {
 
     #[test]
     fn a_node_without_cpus_comes_before_those_with() {
-        let place = |node| Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+        let place = |node| Place { socket: node, core: node, l2: node, llc: node, node: NodeId(node) };
         let t = Topology::new(vec![place(0), place(1)], vec![1 << 22; 3]);
         let order = |n| t.fallback(NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(2)], [[0, 2, 1], [1, 2, 0], [2, 0, 1]]);
+    }
+
+    #[test]
+    fn near_pairs_come_before_far_ones() {
+        let distance = |a: u16, b: u16| {
+            if a == b {
+                10
+            } else if a / 2 == b / 2 {
+                16
+            } else {
+                22
+            }
+        };
+        let order = |n| node_order(&[true; 4], distance, NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2), order(3)], [[0, 1, 2, 3], [1, 0, 2, 3], [2, 3, 0, 1], [3, 2, 0, 1]]);
     }
 }

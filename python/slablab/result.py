@@ -84,8 +84,23 @@ class Result:
         return self._frame("locks")
 
     def pages(self) -> pd.DataFrame:
-        """Free blocks by node, zone and order, as in /proc/buddyinfo."""
+        """One row per order: blocks allocated, freed, refused, free at the end, and the two fragmentation indices."""
         return self._frame("pages")
+
+    def page_stats(self) -> pd.DataFrame:
+        """One row per CPU, node and event counter of the page allocator."""
+        return self._frame("page_stats")
+
+    def timeline(self) -> pd.DataFrame:
+        """Memory over time: seconds, pages of the slab layer, free blocks per order (per-CPU lists not included).
+
+        At most 1024 evenly spaced samples, the warm-up included; empty for a `Script`.
+        """
+        return self._frame("timeline")
+
+    def buddyinfo(self) -> str:
+        """The text of /proc/buddyinfo at the end of the run."""
+        return self.texts["buddyinfo"]
 
     def slabinfo(self) -> str:
         """The text of /proc/slabinfo at the end of the run."""
@@ -167,6 +182,10 @@ class Sweep(Sequence[Result]):
     def pages(self) -> pd.DataFrame:
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
+
+    def timeline(self) -> pd.DataFrame:
+        """`Result.timeline()` of every run, swept columns in front."""
+        return self._stacked("timeline")
 
     def to_json(self) -> str:
         """A list of the documents of `Result.to_json`."""

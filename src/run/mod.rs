@@ -4,12 +4,14 @@ mod catalog;
 mod config;
 mod dispatch;
 mod exec;
+mod measured;
 mod net;
 mod report;
 mod result;
 mod sched;
 pub mod script;
 mod sweep;
+mod timeline;
 
 pub use crate::machine::sim::Cancel;
 pub use catalog::catalog;

@@ -115,6 +115,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Finds a `main` with objects: the spare, a full sheaf of the barn, or (`may_fill`) one filled from slabs. False: there
     /// is none.
     pub(super) fn replace_empty(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request, may_fill: bool) -> bool {
+        cpu.leave_fast_path();
         let swapped = self.sheaves(cpu, cache, |s| match &mut s.spare {
             Some(spare) if !spare.is_empty() => {
                 std::mem::swap(&mut s.main, spare);
@@ -226,6 +227,7 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Finds a `main` with room: the spare, an empty sheaf for the full one, or a new one.
     fn replace_full(&self, cpu: &M::Cpu, cache: &Cache<M>) -> bool {
+        cpu.leave_fast_path();
         let empty = match self.exchange_full(cpu, cache, true) {
             Exchanged::Done => return true,
             Exchanged::NoEmpty => self.make_sheaf(cpu, cache),

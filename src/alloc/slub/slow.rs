@@ -29,6 +29,7 @@ impl<M: Machine> Slub<'_, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         if cache.limits.sheaf_capacity > 0
             && let Some(object) = self.alloc_sheaf(cpu, cache, want)
@@ -42,6 +43,7 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Takes an object from slabs, past any sheaf. Whose it is, is not noted yet.
     pub(super) fn alloc_slab_layer(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         if cache.single {
             self.alloc_single(cpu, cache, want)
         } else if cache.lockless {
@@ -64,6 +66,7 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Gives a chain of objects back to their slab, past any sheaf.
     pub(super) fn free_slab_layer(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, chain: Chain) {
+        cpu.leave_fast_path();
         if cache.single {
             self.free_single(cpu, cache, slab, chain);
         } else if cache.lockless {

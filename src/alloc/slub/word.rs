@@ -9,7 +9,7 @@
 //! | `Flags` bit 4 | WAITING: empty, its pages wait for a grace period | the discarding CPU |
 //! | `Flags` bit 5 | LISTED: on its node's list (6.8) | holder of `list_lock` |
 //! | `Flags` from bit 32 | slots of the slab | creation |
-//! | `Owner` | index of the cache + 1 | creation |
+//! | `Owner` | index of the cache | creation |
 //! | `Counters` | the slab's own freelist (LARGE: the order; WAITING: when it may go) | holder of the lock |
 //! | `Extra` | inuse | holder of the lock |
 //!
@@ -31,16 +31,19 @@ const WAITING: u64 = 1 << 4;
 const LISTED: u64 = 1 << 5;
 const OBJECTS_SHIFT: u32 = 32;
 
-/// A free pointer as it lies in memory: address + 1, 0 at the end of a list (offset 0 of the arena is an object).
+/// The free pointer that ends a list (kernel: NULL; here offset 0 of the arena is an object).
+const END: u64 = u64::MAX;
+
+/// A free pointer as it lies in memory.
 pub(super) const fn encode(object: Option<Addr>) -> u64 {
     match object {
-        Some(addr) => addr.0 + 1,
-        None => 0,
+        Some(addr) => addr.0,
+        None => END,
     }
 }
 /// The address in a free pointer.
 pub(super) const fn decode(word: u64) -> Option<Addr> {
-    if word == 0 { None } else { Some(Addr(word - 1)) }
+    if word == END { None } else { Some(Addr(word)) }
 }
 
 /// Where a cache's free pointers lie, and how they are written.
@@ -96,7 +99,7 @@ impl Kind {
     #[inline]
     fn new(flags: u64, owner: u64) -> Kind {
         if flags & (SLAB | WAITING) == SLAB {
-            Kind::Slab(owner as usize - 1)
+            Kind::Slab(owner as usize)
         } else if flags & LARGE != 0 {
             Kind::Large
         } else {
@@ -113,7 +116,7 @@ impl Slab {
     /// Makes the descriptor of a new slab of `objects` slots of cache `owner`: nothing in use, no list.
     pub(super) fn found<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, owner: usize, objects: u64) {
         pages.store(cpu, self.0, Field::Flags, SLAB | objects << OBJECTS_SHIFT);
-        pages.poke(self.0, Field::Owner, owner as u64 + 1);
+        pages.poke(self.0, Field::Owner, owner as u64);
         pages.poke(self.0, Field::Counters, 0);
         pages.poke(self.0, Field::Extra, 0);
     }
@@ -214,6 +217,6 @@ impl Slab {
     /// Index of the owning cache, waiting slabs included; `None` for a page that is no slab.
     pub(super) fn owner<M: Machine>(self, pages: &Pages<'_, M>) -> Option<usize> {
         let slab = pages.peek(self.0, Field::Flags) & SLAB != 0;
-        slab.then(|| pages.peek(self.0, Field::Owner) as usize - 1)
+        slab.then(|| pages.peek(self.0, Field::Owner) as usize)
     }
 }

@@ -161,9 +161,8 @@ impl Params<'_> {
     }
 }
 
-/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built, which
-/// `reap` is on an allocator without a reaper.
-pub(super) fn script(group: &Group, reaper: bool) -> Option<(Script, Vec<(u64, u64)>)> {
+/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built.
+pub(super) fn script(group: &Group) -> Option<(Script, Vec<(u64, u64)>)> {
     let names: Vec<String> =
         group.lines.iter().map(|l| l["checkpoint"].as_str().expect("checkpoint").to_string()).collect();
     let trims = names.iter().filter(|n| n.starts_with("trim_")).count() as u64;
@@ -181,7 +180,7 @@ pub(super) fn script(group: &Group, reaper: bool) -> Option<(Script, Vec<(u64, u
         "trim_rounds" => trim_rounds(&mut w, &p, cpus),
         "remote_burst" => remote_burst(&mut w, &p),
         "node_alloc" => node_alloc(&mut w, &p, cpus),
-        "reap" if reaper => reap(&mut w, &p, cpus),
+        "reap" => reap(&mut w, &p, cpus),
         "shrink_partial" => shrink_partial(&mut w, &p),
         "bulk" => bulk(&mut w, &p),
         "prefill" => prefill(&mut w, &p),
