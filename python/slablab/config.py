@@ -429,7 +429,8 @@ class Script(Typed):
     """caches made before the first step: name, size, align, flags"""
     ops: Sequence[Mapping[str, Any]] = ()
     """
-    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, destroy,
+    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
+    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, destroy,
     checkpoint)
     """
 

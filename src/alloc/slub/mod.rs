@@ -341,7 +341,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
         self.refill_prefilled(cpu, self.cache(cache), held, n, want)
     }
     fn return_prefilled(&self, cpu: &M::Cpu, cache: CacheId, held: Prefilled) {
-        Slub::return_prefilled(self, cpu, self.cache(cache), held, Request::default());
+        self.take_back(cpu, self.cache(cache), held, Request::default());
     }
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, self.cache(cache));
@@ -404,5 +404,7 @@ impl Draws {
 
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(test)]
+mod soak;
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,7 @@ impl<M: Machine> Slub<'_, M> {
         if n > held.capacity {
             let Some(new) = self.prefill_from(cpu, cache, n, want) else { return false };
             let old = std::mem::replace(held, new);
-            self.return_prefilled(cpu, cache, old, want);
+            self.take_back(cpu, cache, old, want);
             return true;
         }
         let need = held.capacity - held.objects.len() as u64;
@@ -98,7 +98,7 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Takes back what was set aside and not used.
-    pub(super) fn return_prefilled(&self, cpu: &M::Cpu, cache: &Cache<M>, held: Prefilled, want: Request) {
+    pub(super) fn take_back(&self, cpu: &M::Cpu, cache: &Cache<M>, held: Prefilled, want: Request) {
         cache.cpus.with(cpu, |c| c.moved(-(held.objects.len() as i64)));
         let Prefilled { objects, capacity, own } = held;
         let Some(addr) = own else {

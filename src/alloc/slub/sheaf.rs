@@ -5,7 +5,7 @@
 //! hit: reads the descriptor for the object's node, then the same. Objects in sheaves count as in use in their slabs. The
 //! kernel guards the structure by a lock that is only tried; here a CPU does one operation at a time, and the try succeeds.
 
-use super::policy::SheafForm;
+use super::policy::{FastPath, SheafForm};
 use super::word::Slab;
 use super::{Cache, Slub};
 use crate::alloc::Stat;
@@ -57,7 +57,11 @@ impl<M: Machine> Slub<'_, M> {
     }
     /// The counter of objects taken from sheaves, and of objects put into them.
     fn sheaf_stats(&self) -> (Stat, Stat) {
-        if self.alone() { (Stat::AllocFastpath, Stat::FreeFastpath) } else { (Stat::AllocCpuSheaf, Stat::FreeCpuSheaf) }
+        if self.policy.t.fast_path == FastPath::Sheaf {
+            (Stat::AllocFastpath, Stat::FreeFastpath)
+        } else {
+            (Stat::AllocCpuSheaf, Stat::FreeCpuSheaf)
+        }
     }
     /// Counts `n` objects that users took from sheaves (put into them, if negative).
     pub(super) fn count_sheaf(&self, cpu: &M::Cpu, cache: &Cache<M>, n: i64) {

@@ -54,13 +54,15 @@ fn spec(cache: &Value) -> CacheSpec {
     let number = |key: &str| cache[key].as_u64().expect("a number of a snapshot");
     let flags = cache["flags"].as_str().expect("flags").trim_start_matches("0x");
     let flags = u64::from_str_radix(flags, 16).expect("flags in hex");
+    let name = cache["name"].as_str().expect("a name");
     CacheSpec {
-        align: number("align"),
+        // kmalloc's own alignment, which may exceed a page, follows from the size.
+        align: if name.starts_with("kmalloc") { 0 } else { number("align") },
         hwcache_align: flags & 0x2000 != 0,
         typesafe_by_rcu: flags & 0x8_0000 != 0,
         reclaim_account: flags & 0x2_0000 != 0,
         ctor: number("has_ctor") != 0,
-        ..CacheSpec::new(cache["name"].as_str().expect("a name"), number("object_size"))
+        ..CacheSpec::new(name, number("object_size"))
     }
 }
 
