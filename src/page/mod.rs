@@ -211,6 +211,11 @@ impl<'m, M: Machine> Pages<'m, M> {
         self.zone_of[i - 1].1
     }
 
+    /// Order of the lent block that begins at `pfn`, as its descriptor says. Uncharged.
+    pub fn order_of(&self, pfn: Pfn) -> Order {
+        Order(self.peek(pfn, Field::Private) as u8)
+    }
+
     /// Head frame of the block that `addr` lies in: reads the frame's descriptor, and for a tail page points to its head
     /// (kernel: virt_to_head_page).
     pub fn head(&self, cpu: &M::Cpu, addr: Addr) -> Pfn {

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::measured;
-use crate::alloc::{Destroyed, SlabAllocator, ZERO_SIZE};
+use crate::alloc::{Destroyed, Prefilled, SlabAllocator, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
@@ -25,6 +25,7 @@ enum Held {
     Object(CacheId, Object),
     Kmalloc(Object),
     Pages(Page),
+    Prefilled(CacheId, Prefilled),
     /// The allocation had failed: freeing and touching it do nothing.
     Failed,
 }
@@ -45,8 +46,13 @@ impl Slots {
         match self.held.get(slot as usize)? {
             Held::Object(_, object) | Held::Kmalloc(object) => Some(object.addr()),
             Held::Pages(page) => Some(Addr(u64::from(page.pfn().0) * crate::units::PAGE_SIZE)),
-            Held::Nothing | Held::Failed => None,
+            Held::Nothing | Held::Prefilled(..) | Held::Failed => None,
         }
+    }
+    /// Objects set aside and not taken.
+    pub fn prefilled(&self) -> u64 {
+        let left = |h: &Held| if let Held::Prefilled(_, p) = h { p.len() as u64 } else { 0 };
+        self.held.iter().map(left).sum()
     }
     /// Slots that hold something.
     pub fn filled(&self) -> usize {
@@ -171,7 +177,59 @@ impl Slots {
                     Held::Object(id, object) => measured::free(allocator, cpu, id, object),
                     Held::Kmalloc(object) => measured::kfree(allocator, cpu, object),
                     Held::Pages(page) => allocator.pages().free_pages(cpu, page),
-                    Held::Nothing | Held::Failed => {}
+                    Held::Prefilled(..) | Held::Nothing | Held::Failed => {}
+                }
+            }
+            ScriptOp::AllocBulk { cache, ref slots } => {
+                let id = cache_id(cache);
+                let got = allocator.alloc_bulk(cpu, id, Request::default(), slots.len() as u64);
+                let mut got = got.map(Vec::into_iter);
+                for &slot in slots {
+                    self.fill(slot, got.as_mut().and_then(|g| g.next()).map(|object| Held::Object(id, object)));
+                }
+            }
+            ScriptOp::FreeBulk { ref slots } => {
+                let mut of = None;
+                let mut objects = Vec::with_capacity(slots.len());
+                for &slot in slots {
+                    if let Held::Object(id, object) = self.take(slot) {
+                        of = Some(id);
+                        objects.push(object);
+                    }
+                }
+                if let Some(id) = of {
+                    allocator.free_bulk(cpu, id, objects);
+                }
+            }
+            ScriptOp::FreeRcu { slot } => {
+                if let Held::Object(id, object) = self.take(slot) {
+                    allocator.free_rcu(cpu, id, object);
+                }
+            }
+            ScriptOp::RcuBarrier {} => allocator.rcu_barrier(cpu),
+            ScriptOp::Prefill { cache, slot, objects } => {
+                let id = cache_id(cache);
+                let got = allocator.prefill(cpu, id, Request::default(), objects);
+                self.fill(slot, got.map(|p| Held::Prefilled(id, p)));
+            }
+            ScriptOp::AllocPrefilled { from, slot } => {
+                let got = match &mut self.held[from as usize] {
+                    Held::Prefilled(id, p) => {
+                        allocator.alloc_from_prefilled(cpu, *id, p).map(|object| Held::Object(*id, object))
+                    }
+                    _ => None,
+                };
+                self.fill(slot, got);
+            }
+            ScriptOp::Refill { slot, objects } => {
+                if let Held::Prefilled(id, p) = &mut self.held[slot as usize] {
+                    let refilled = allocator.refill(cpu, *id, p, Request::default(), objects);
+                    self.failed += u64::from(!refilled);
+                }
+            }
+            ScriptOp::ReturnPrefilled { slot } => {
+                if let Held::Prefilled(id, p) = self.take(slot) {
+                    allocator.return_prefilled(cpu, id, p);
                 }
             }
             ScriptOp::Touch { slot, bytes } => {
@@ -194,6 +252,10 @@ impl Slots {
             }
             ScriptOp::Checkpoint { .. } => unreachable!("checkpoints end a segment"),
         }
+    }
+
+    fn take(&mut self, slot: u32) -> Held {
+        std::mem::replace(&mut self.held[slot as usize], Held::Nothing)
     }
 
     fn fill(&mut self, slot: u32, taken: Option<Held>) {

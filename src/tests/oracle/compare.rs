@@ -43,6 +43,8 @@ pub(super) struct Tally {
     /// Lines equal in every key, of the lines compared.
     pub(super) equal: u64,
     pub(super) total: u64,
+    /// Lines whose counters depend on a race in the recorded kernel, and were not compared.
+    pub(super) racing: u64,
     pub(super) keys: BTreeMap<String, KeyTally>,
     /// Lines left out, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
@@ -52,6 +54,7 @@ impl Tally {
     pub(super) fn merge(mut self, other: Tally) -> Tally {
         self.equal += other.equal;
         self.total += other.total;
+        self.racing += other.racing;
         for (key, theirs) in other.keys {
             let ours = self.keys.entry(key).or_default();
             ours.compared += theirs.compared;
@@ -123,6 +126,9 @@ impl Tally {
     /// What differs, key by key, the most frequent first.
     pub(super) fn report(&self, file: &str) -> String {
         let mut text = format!("{file}: {}/{} lines equal in every key\n", self.equal, self.total);
+        if self.racing > 0 {
+            text += &format!("  counters not compared: {} lines after a shrink on several CPUs\n", self.racing);
+        }
         for (why, lines) in &self.left_out {
             text += &format!("  left out: {lines} lines, {why}\n");
         }
