@@ -208,6 +208,8 @@ class Slab(AllocatorConfig):
     """the periodic reaper runs, every 2 s on each CPU: true or false"""
     reap_spread: bool | None = None
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs (6.1): true or false"""
 
 
 @config

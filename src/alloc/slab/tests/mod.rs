@@ -8,6 +8,7 @@ mod rules;
 use std::sync::Mutex;
 
 use super::*;
+use crate::alloc::ZERO_SIZE;
 use crate::machine::Sim;
 use crate::machine::presets::Machinery;
 use crate::machine::sim::{Schedule, SimCpu};
@@ -16,6 +17,11 @@ use crate::page::PageModel;
 /// A machine of `cpus` CPUs on `nodes` nodes.
 fn machine(cpus: u64, nodes: u64, mib: u64) -> Sim {
     Sim::new(&Machinery::for_topology(cpus, nodes, mib << 20).unwrap(), Schedule::default()).unwrap()
+}
+
+/// Index of the smallest general cache of 2.6.24 that holds `bytes`.
+fn general(bytes: u64) -> Option<usize> {
+    config().policy().kmalloc.class(bytes)
 }
 
 fn config() -> Config {
