@@ -210,6 +210,8 @@ class Slab(AllocatorConfig):
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
     merge: bool | None = None
     """caches of equal slots share their slabs (6.1): true or false"""
+    statistics: bool | None = None
+    """slabinfo shows the globalstat and cpustat columns: true or false"""
 
 
 @config
@@ -389,7 +391,7 @@ class Script(Typed):
     """caches made before the first step: name, size, align, flags"""
     ops: Sequence[Mapping[str, Any]] = ()
     """
-    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, destroy,
+    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, tune, destroy,
     checkpoint)
     """
 

@@ -21,7 +21,7 @@ use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word, cost};
 use crate::units::{MAX_ORDER, NodeId, Order, PAGE_SIZE};
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use buddy::Zone;
 use pcp::Pageset;
@@ -133,6 +133,8 @@ pub struct Pages<'m, M: Machine> {
     /// Pages each CPU has taken minus returned: written by the CPU, read by reports at any time.
     lent: Vec<Lent>,
     model: PageModel,
+    /// One request in so many fails, at random; 0: none.
+    one_in: AtomicU64,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -190,6 +192,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             fallback,
             cpus,
             lent,
+            one_in: AtomicU64::new(0),
             model,
         })
     }
@@ -303,9 +306,11 @@ impl<'m, M: Machine> Pages<'m, M> {
         let list = &self.fallback[usize::from(near.0)];
         let list =
             if flags.this_node { &list[..list.len().min(usize::from(list.first() == Some(&near)))] } else { &list[..] };
-        let found = self
-            .walk(cpu, list, order, flags, Mark::Low)
-            .or_else(|| if flags.no_retry { None } else { self.walk(cpu, list, order, flags, Mark::Min) });
+        let walk = |mark| self.walk(cpu, list, order, flags, mark);
+        let found = match self.fails(cpu) {
+            true => None,
+            false => walk(Mark::Low).or_else(|| if flags.no_retry { None } else { walk(Mark::Min) }),
+        };
         let o = usize::from(order.0);
         let Some((pfn, got)) = found else {
             self.cpus.with(cpu, |c| c.stats.failed[o] += 1);
@@ -318,6 +323,15 @@ impl<'m, M: Machine> Pages<'m, M> {
         self.lend(cpu, order.pages() as i64);
         self.prepare(cpu, pfn, order, flags);
         Some(Page { pfn, order })
+    }
+
+    /// Lets one request in `one_in` fail from now on, drawn from the CPU's own stream (kernel: fail_page_alloc); 0 ends it.
+    pub fn fail_one_in(&self, one_in: u64) {
+        self.one_in.store(one_in, Ordering::Relaxed);
+    }
+    fn fails(&self, cpu: &M::Cpu) -> bool {
+        let one_in = self.one_in.load(Ordering::Relaxed);
+        one_in > 0 && cpu.random(one_in) == 0
     }
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).

@@ -1,12 +1,13 @@
 //! A cache (`kmem_cache`): its shape, a CPU array per CPU, a record per node, and where the memory of the arrays is.
 
 use super::array::Array;
+use super::arrays::{ARRAY_LOCK_OFFSET, Owner, Placed};
 use super::geometry::{Geometry, Tunables};
 use super::header::Headers;
 use super::node::{LOCK_OFFSET, Lists, Node, RECORD_BYTES};
 use super::policy::{CpuArrays, Policy};
 use super::reap::NODE_PERIOD;
-use crate::alloc::Counters;
+use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::page::Pages;
 use crate::spec::CacheSpec;
@@ -31,8 +32,8 @@ pub(super) struct Cache<M: Machine> {
     pub(super) active: Active,
     /// Jiffy of its creation.
     pub(super) created: u64,
-    /// Objects of the general caches in which arrays lie.
-    pub(super) arrays: Vec<Addr>,
+    /// Where the arrays lie.
+    pub(super) arrays: Vec<Placed>,
     /// Names it was asked for under: 1 and those of the caches merged into it.
     pub(super) users: Word,
     /// Names of the caches that were merged into this one.
@@ -41,10 +42,28 @@ pub(super) struct Cache<M: Machine> {
     pub(super) gone: Word,
 }
 
-/// What a CPU owns of a cache.
+/// What a CPU owns of a cache. Over all CPUs: `live = hits + misses − missed + nodeallocs − frees`.
+#[derive(Default)]
 pub(super) struct CpuSlot {
     pub(super) array: Array,
     pub(super) counters: Counters,
+    /// Counts before the last reset.
+    pub(super) before: Counters,
+    /// Allocations counted as misses that got nothing from the array.
+    pub(super) missed: u64,
+}
+
+impl CpuSlot {
+    pub(super) fn reset(&mut self) {
+        self.before.merge(&self.counters);
+        self.counters.reset();
+    }
+    /// Objects this CPU has handed out, and taken back.
+    pub(super) fn balance(&self) -> (u64, u64) {
+        let sum = |stats: &[Stat]| -> u64 { stats.iter().map(|s| self.before.get(*s) + self.counters.get(*s)).sum() };
+        let out = sum(&[Stat::Allochit, Stat::Allocmiss, Stat::NodeAllocs]) - self.missed;
+        (out, sum(&[Stat::Freehit, Stat::Freemiss, Stat::RemoteFrees]))
+    }
 }
 
 /// Objects outside slabs and the most there ever were (slabinfo: maxobjs). A statistic as in the kernel: changed under
@@ -70,59 +89,9 @@ impl Active {
 
 /// Bytes of the descriptor besides its pointers.
 const DESCRIPTOR_FIXED: u64 = 104;
-/// Offset of the lock in an alien array's header.
-const ARRAY_LOCK_OFFSET: u64 = 16;
-/// Bytes of an alien array's lock where other arrays have none.
-const ALIEN_LOCK: u64 = 8;
-
-/// Who gets an array: one entry per array of a cache, in the order in which the memory is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Cpu(CpuId),
-    Shared(NodeId),
-    Alien { here: NodeId, home: NodeId },
-}
-
-/// An array of a cache.
-struct Wanted {
-    slot: Slot,
-    bytes: u64,
-    node: NodeId,
-    /// From a general cache; otherwise from the per-CPU area.
-    kmalloc: bool,
-}
-
-/// The arrays of a cache. Node arrays first, then the CPUs'; the order within the creation of a cache is ours.
-fn plan(topology: &Topology, tunables: &Tunables, policy: &Policy) -> Vec<Wanted> {
-    let mut all = Vec::new();
-    let lock = if policy.array_header > ARRAY_LOCK_OFFSET { 0 } else { ALIEN_LOCK };
-    for here in topology.node_ids() {
-        let mut add = |slot, bytes| all.push(Wanted { slot, bytes, node: here, kmalloc: true });
-        if tunables.shared_limit() > 0 {
-            add(Slot::Shared(here), policy.array_bytes(tunables.shared_limit()));
-        }
-        for home in topology.node_ids().filter(|h| *h != here) {
-            add(Slot::Alien { here, home }, lock + policy.array_bytes(tunables.alien_limit()));
-        }
-    }
-    for cpu in topology.cpu_ids() {
-        let bytes = policy.array_bytes(tunables.limit);
-        let kmalloc = policy.cpu_arrays == CpuArrays::Kmalloc;
-        all.push(Wanted { slot: Slot::Cpu(cpu), bytes, node: topology.node_of(cpu), kmalloc });
-    }
-    all
-}
-
-/// Where the arrays of a cache lie, one address per entry of [`array_requests`].
-pub(super) struct Arrays {
-    pub(super) at: Vec<Addr>,
-    /// Those of kmalloc are objects that the cache has to give back.
-    pub(super) owned: bool,
-}
-
-/// Bytes and node of every array of a cache, and whether it comes from a general cache.
-pub(super) fn array_requests(topology: &Topology, tunables: &Tunables, policy: &Policy) -> Vec<(u64, NodeId, bool)> {
-    plan(topology, tunables, policy).into_iter().map(|w| (w.bytes, w.node, w.kmalloc)).collect()
+/// Free objects above which a node's empty slabs go.
+pub(super) fn free_limit(topology: &Topology, node: NodeId, geometry: &Geometry, tunables: &Tunables) -> u64 {
+    (1 + topology.cpus_on(node) as u64) * tunables.batch + geometry.num
 }
 
 impl<M: Machine> Cache<M> {
@@ -151,7 +120,7 @@ impl<M: Machine> Cache<M> {
             management_cache,
             descriptor,
             cpu_pointers,
-            cpus: PerCpu::new(machine, |_| CpuSlot { array: Array::default(), counters: Counters::default() }),
+            cpus: PerCpu::new(machine, |_| CpuSlot::default()),
             nodes: topology.node_ids().map(|n| Cache::node_record(machine, n, &geometry, &tunables)).collect(),
             active: Active { now: Word::new(statistics, 0), high: Word::new(statistics, 0) },
             created: 0,
@@ -170,7 +139,7 @@ impl<M: Machine> Cache<M> {
             partial: Default::default(),
             free: Default::default(),
             free_objects: 0,
-            free_limit: (1 + topology.cpus_on(node) as u64) * tunables.batch + geometry.num,
+            free_limit: free_limit(topology, node, geometry, tunables),
             free_touched: false,
             shared: None,
             longest_free: 0,
@@ -185,31 +154,40 @@ impl<M: Machine> Cache<M> {
         }
     }
 
-    /// Gives every array its place in memory; what they hold moves along. When no CPU runs.
-    pub(super) fn place_arrays(&mut self, machine: &M, policy: &Policy, arrays: &Arrays) {
-        let plan = plan(machine.topology(), &self.tunables, policy);
-        debug_assert_eq!(plan.len(), arrays.at.len());
+    /// Gives arrays their places in memory; what they hold moves along. When no CPU runs.
+    pub(super) fn place_arrays(&mut self, machine: &M, policy: &Policy, placed: &[Placed]) {
         let header = policy.array_header;
-        self.arrays.clear();
-        for (wanted, &addr) in plan.iter().zip(&arrays.at) {
-            if arrays.owned && wanted.kmalloc {
-                self.arrays.push(addr);
-            }
-            match wanted.slot {
-                Slot::Cpu(cpu) => {
+        for p in placed {
+            self.arrays.retain(|other| other.owner != p.owner);
+            self.arrays.push(*p);
+            let (addr, t) = (p.at, &self.tunables);
+            match p.owner {
+                Owner::Cpu(cpu) => {
                     let array = &mut self.cpus.get_mut(cpu).array;
-                    *array = std::mem::take(array).moved(addr, header, self.tunables.limit);
+                    *array = std::mem::take(array).moved(addr, header, t.limit);
                 }
-                Slot::Shared(node) => {
+                Owner::Shared(node) => {
                     let shared = &mut self.nodes[usize::from(node.0)].lists.get_mut().shared;
-                    *shared = Some(shared.take().unwrap_or_default().moved(addr, header, self.tunables.shared_limit()));
+                    *shared = Some(shared.take().unwrap_or_default().moved(addr, header, t.shared_limit()));
                 }
-                Slot::Alien { here, home } => {
+                Owner::Alien { here, home } => {
                     let alien = &mut self.nodes[usize::from(here.0)].alien[usize::from(home.0)];
                     let old = alien.take().map(|mut a| std::mem::take(a.get_mut())).unwrap_or_default();
                     let lock = machine.lock("alien->lock", addr.plus(ARRAY_LOCK_OFFSET));
-                    *alien = Some(SpinLock::new(lock, old.moved(addr, header, self.tunables.alien_limit())));
+                    *alien = Some(SpinLock::new(lock, old.moved(addr, header, t.alien_limit())));
                 }
+            }
+        }
+    }
+
+    /// Takes a CPU's or a shared array out: the array, its node, and its memory if that is to be given back.
+    pub(super) fn take_array(&mut self, topology: &Topology, owner: Owner) -> (Array, NodeId, Option<Addr>) {
+        let memory = self.arrays.iter().find(|p| p.owner == owner && p.object).map(|p| p.at);
+        self.arrays.retain(|p| p.owner != owner);
+        match owner {
+            Owner::Cpu(cpu) => (std::mem::take(&mut self.cpus.get_mut(cpu).array), topology.node_of(cpu), memory),
+            Owner::Shared(node) | Owner::Alien { here: node, .. } => {
+                (self.nodes[usize::from(node.0)].lists.get_mut().shared.take().unwrap_or_default(), node, memory)
             }
         }
     }

@@ -122,7 +122,7 @@ impl<M: Machine> Slab<'_, M> {
         let mut lists = node.lock(cpu);
         let lists = &mut *lists;
         let headers = self.headers(cache);
-        cache.cpus.with(cpu, |CpuSlot { array, counters }| {
+        cache.cpus.with(cpu, |CpuSlot { array, counters, .. }| {
             let want = Self::wanted(cache, array.touched);
             if let Some(shared) = lists.shared.as_mut().filter(|s| !s.is_empty()) {
                 let n = shared.len().min(want).min(array.room());
@@ -157,7 +157,7 @@ impl<M: Machine> Slab<'_, M> {
     /// (kernel: alloc_block).
     fn fill_from(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Header) {
         let headers = self.headers(cache);
-        cache.cpus.with(cpu, |CpuSlot { array, counters }| {
+        cache.cpus.with(cpu, |CpuSlot { array, counters, .. }| {
             if !array.is_empty() {
                 return;
             }
@@ -233,6 +233,9 @@ impl<M: Machine> Slab<'_, M> {
     fn alloc_empty(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
         let local = self.alloc_refill(cpu, cache, growth);
+        if local.is_none() {
+            cache.cpus.with(cpu, |c| c.missed += 1);
+        }
         if local.is_some() || !self.several_nodes { local } else { self.alloc_elsewhere(cpu, cache, want) }
     }
 

@@ -13,8 +13,10 @@
 //! kmalloc.
 
 mod array;
+mod arrays;
 mod cache;
 mod chain;
+mod columns;
 mod cpu;
 mod eras;
 mod geometry;
@@ -29,22 +31,26 @@ mod node;
 mod policy;
 mod reap;
 mod report;
+mod slabinfo;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod verify;
 
+pub use columns::{Columns, geometry};
 pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, Tuning};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Picos};
 
-use cache::{Arrays, Cache, CpuSlot};
+use arrays::Placed;
+use cache::{Cache, CpuSlot};
 use geometry::{Geometry, Tunables};
 use policy::Policy;
 
@@ -94,14 +100,14 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         for size in policy.kmalloc.sizes {
             let spec = geometry::kmalloc_spec(policy, *size);
             let (geometry, tunables) = slab.shape(&spec)?;
-            let arrays = slab.reserved_arrays(&tunables);
-            slab.add(spec, geometry, tunables, &arrays, Picos(0));
+            let placed = slab.reserve_arrays(&slab.plan(&tunables));
+            slab.add(spec, geometry, tunables, &placed, Picos(0));
         }
         if config.metadata == Metadata::Kmalloc {
-            let made: Vec<(Arrays, Picos)> =
-                slab.caches.iter().map(|c| slab.kmalloc_arrays(&c.tunables)).collect::<Result<_, _>>()?;
-            for (cache, (arrays, _)) in slab.caches.iter_mut().zip(&made) {
-                cache.place_arrays(machine, policy, arrays);
+            let made: Vec<(Vec<Placed>, Picos)> =
+                slab.caches.iter().map(|c| slab.make_arrays(&slab.plan(&c.tunables))).collect::<Result<_, _>>()?;
+            for (cache, (placed, _)) in slab.caches.iter_mut().zip(&made) {
+                cache.place_arrays(machine, policy, placed);
             }
         }
         Ok(slab)
@@ -121,11 +127,8 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             self.merge(id, spec);
             return Ok(id);
         }
-        let (arrays, now) = match self.config.metadata {
-            Metadata::Kmalloc => self.kmalloc_arrays(&tunables)?,
-            Metadata::Free => (self.reserved_arrays(&tunables), self.on_first_cpu(|cpu| cpu.now())),
-        };
-        Ok(self.add(spec, geometry, tunables, &arrays, now))
+        let (placed, now) = self.make_arrays(&self.plan(&tunables))?;
+        Ok(self.add(spec, geometry, tunables, &placed, now))
     }
 
     #[inline]
@@ -154,6 +157,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
     }
+    fn tune(&mut self, cache: CacheId, asked: Tuning) -> Result<bool, Error> {
+        self.tune_cache(cache.0 as usize, asked)
+    }
     /// A cache that others were merged into loses one user. A cache with objects in use stays, with one warning; of others
     /// the arrays are freed and the name with them.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
@@ -167,7 +173,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1 };
         }
         if cache.gone.cmpxchg(cpu, 0, 1).is_ok() {
-            cache.arrays.iter().for_each(|a| self.kfree_any(cpu, *a));
+            cache.arrays.iter().filter(|a| a.object).for_each(|a| self.kfree_any(cpu, a.at));
         }
         Destroyed::default()
     }
@@ -188,7 +194,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         self.large.iter_mut().map(|(_, c)| c.clone()).collect()
     }
     fn reset_counters(&self, cpu: &M::Cpu) {
-        self.caches.iter().for_each(|c| c.cpus.with(cpu, |c| c.counters.reset()));
+        self.caches.iter().for_each(|c| c.cpus.with(cpu, CpuSlot::reset));
         self.large.with(cpu, Counters::reset);
     }
     fn state(&mut self, cache: CacheId) -> serde_json::Value {
@@ -197,14 +203,8 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement {
         self.report_placement(cache.0 as usize, object)
     }
-    /// Newest cache first, as the kernel lists them.
     fn slabinfo(&mut self) -> Option<String> {
-        let all: Vec<CacheInfo> = {
-            let there = |i: &usize| self.caches[*i].gone.peek() == 0;
-            let known: Vec<usize> = (0..self.caches.len()).rev().filter(there).collect();
-            known.into_iter().map(|i| self.report_info(i)).collect()
-        };
-        Some(super::slabinfo_text(&all))
+        Some(self.proc_slabinfo())
     }
 }
 
@@ -226,59 +226,23 @@ impl<M: Machine> Slab<'_, M> {
         Ok((geometry, Tunables::new(&self.config, geometry.slot, cpus)))
     }
 
-    fn add(&mut self, spec: CacheSpec, geometry: Geometry, tunables: Tunables, arrays: &Arrays, now: Picos) -> CacheId {
+    fn add(
+        &mut self,
+        spec: CacheSpec,
+        geometry: Geometry,
+        tunables: Tunables,
+        placed: &[Placed],
+        now: Picos,
+    ) -> CacheId {
         let id = self.caches.len() as u32;
         let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
         let management_cache = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache);
         let machine = self.pages.machine();
         let mut cache = Cache::new(machine, self.policy, id, spec, geometry, tunables, management_cache);
-        cache.place_arrays(machine, self.policy, arrays);
+        cache.place_arrays(machine, self.policy, placed);
         cache.start(now.jiffies(), self.config.reap_spread);
         self.caches.push(cache);
         CacheId(id)
-    }
-
-    /// Addresses of the arrays outside memory that anyone can allocate.
-    fn reserved_arrays(&self, tunables: &Tunables) -> Arrays {
-        let machine = self.pages.machine();
-        let requests = cache::array_requests(machine.topology(), tunables, self.policy);
-        let at = requests.into_iter().map(|(bytes, node, _)| machine.reserve(bytes, node)).collect();
-        Arrays { at, owned: false }
-    }
-
-    /// The arrays of a cache, in objects of the general caches unless they belong into the per-CPU area, and the time when
-    /// they were there.
-    fn kmalloc_arrays(&self, tunables: &Tunables) -> Result<(Arrays, Picos), Error> {
-        let machine = self.pages.machine();
-        let requests = cache::array_requests(machine.topology(), tunables, self.policy);
-        let asked: Vec<(u64, NodeId)> = requests.iter().filter(|r| r.2).map(|r| (r.0, r.1)).collect();
-        let (got, now) = self.on_first_cpu(|cpu| {
-            let mut got = Vec::new();
-            for &(bytes, node) in &asked {
-                match self.kmalloc(cpu, bytes, Request { node: Some(node), ..Request::default() }) {
-                    Some(object) => got.push(object.addr()),
-                    None => break,
-                }
-            }
-            if got.len() < asked.len() {
-                got.drain(..).for_each(|addr| self.kfree(cpu, Object::at(addr)));
-            }
-            (got, cpu.now())
-        });
-        if got.len() < asked.len() {
-            let bytes: u64 = asked.iter().map(|(bytes, _)| bytes).sum();
-            return Err(Error::new(
-                "machine.memory",
-                "too small",
-                format!("room for {bytes} bytes of arrays per cache"),
-            ));
-        }
-        let mut got = got.into_iter();
-        let place = |(bytes, node, kmalloc)| match kmalloc {
-            true => got.next().expect("as many as asked for"),
-            false => machine.reserve(bytes, node),
-        };
-        Ok((Arrays { at: requests.into_iter().map(place).collect(), owned: true }, now))
     }
 
     /// Runs `f` on the machine's first CPU, whose work creating a cache is; the others sleep through it, so that all

@@ -167,6 +167,8 @@ pub struct Config {
     pub reap_spread: bool,
     /// Caches of equal slots share their slabs, where the era does that (kernel: off with slab_nomerge).
     pub merge: bool,
+    /// `/proc/slabinfo` shows the columns of a build with statistics. They are always counted.
+    pub statistics: bool,
 }
 
 impl Config {
@@ -205,6 +207,11 @@ impl Configuration for Config {
             meaning: "a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false",
         },
         Parameter { name: "merge", unit: "", meaning: "caches of equal slots share their slabs (6.1): true or false" },
+        Parameter {
+            name: "statistics",
+            unit: "",
+            meaning: "slabinfo shows the globalstat and cpustat columns: true or false",
+        },
     ];
 
     fn era(era: &str) -> Option<Self> {
@@ -219,6 +226,7 @@ impl Configuration for Config {
             reaper: true,
             reap_spread: true,
             merge: policy.mergeable,
+            statistics: false,
         })
     }
 

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Slab;
-use super::cache::Cache;
-use super::geometry::Place;
+use super::columns::Columns;
 use super::header::Headers;
 use crate::alloc::{CacheInfo, Counters, Placement, Stat};
 use crate::machine::{Addr, Machine};
@@ -142,14 +141,7 @@ impl<M: Machine> Slab<'_, M> {
             .collect();
         let (num_active, high_mark) = cache.active.peek();
         json!({
-            "geometry": {
-                "object_size": cache.spec.size, "slab_size": g.slot, "objs_per_slab": g.num, "order": g.order.0,
-                "limit": t.limit, "batchcount": t.batch, "sharedfactor": t.sharedfactor,
-                "colour": g.colour, "colour_off": g.colour_off, "mgmt_size": g.management,
-                "off_slab": u8::from(g.off_slab()), "objfreelist": u8::from(g.place == Place::InObject),
-                "align": g.align, "freelist_size": g.management, "flags": format!("{:#x}", flags(cache)),
-                "has_ctor": u8::from(cache.spec.ctor),
-            },
+            "geometry": Columns::new(&cache.spec, &g, &t).to_json(),
             "next_reap_seconds": next_reap,
             "node": node_rows,
             "cpu": cpu_rows,
@@ -175,18 +167,4 @@ impl<M: Machine> Slab<'_, M> {
         let head = headers.head(slab).expect("an object lies in the arena");
         Placement { slab: head, index, offset: headers.first(slab).0 - self.pages.addr_of(head).0 }
     }
-}
-
-/// Creation flags as the recordings print them.
-fn flags<M: Machine>(cache: &Cache<M>) -> u64 {
-    [
-        (cache.spec.hwcache_align, 0x2000),
-        (cache.spec.reclaim_account, 0x2_0000),
-        (cache.spec.typesafe_by_rcu, 0x8_0000),
-        (cache.geometry.place == Place::InObject, 0x4000_0000),
-        (cache.geometry.off_slab(), 0x8000_0000),
-    ]
-    .iter()
-    .map(|(set, bit)| if *set { *bit } else { 0 })
-    .sum()
 }

@@ -19,7 +19,8 @@ use crate::units::NodeId;
 type Outside = BTreeMap<Addr, (NodeId, bool)>;
 
 impl<M: Machine> Slab<'_, M> {
-    /// Invariants 1 to 5 and 12 of slab.md §20, and that no two slabs share a page. (6, that a slab enters the free list
+    /// Invariants 1 to 5 and 12 of slab.md §20, that no two slabs share a page, and that as many objects are live as were
+    /// allocated and not freed. (6, that a slab enters the free list
     /// only at or below `free_limit`, is a rule about a moment: tests check it on the counts.)
     pub(super) fn verify_caches(&mut self) -> Result<(), Corruption> {
         let mut owners = BTreeMap::new();
@@ -78,6 +79,13 @@ impl<M: Machine> Slab<'_, M> {
             ensure!(free == lists.free_objects, at(), "free_objects {} but {free} are free", lists.free_objects);
         }
         check_arrays(cache, pages.machine().topology(), &mut outside)?;
+        let live = outside.values().filter(|(_, parked)| !parked).count() as u64;
+        let (out, back) = cache.cpus.iter_mut().fold((0, 0), |(a, b), (_, c)| (a + c.balance().0, b + c.balance().1));
+        ensure!(
+            out.wrapping_sub(back) == live,
+            name,
+            "{live} objects are live, but {out} went out and {back} came back"
+        );
         Ok(heads)
     }
 }

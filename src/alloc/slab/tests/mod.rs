@@ -1,9 +1,12 @@
 //! Tests of SLAB: helpers here; the worked examples of the specification, single rules, and racing CPUs below.
 
 mod examples;
+mod indexes;
 mod racing;
 mod reaping;
 mod rules;
+mod soak;
+mod tuning;
 
 use std::sync::Mutex;
 
@@ -72,10 +75,16 @@ fn see(slab: &mut Slab<Sim>, cache: CacheId, keys: &[&str]) -> Vec<u64> {
 
 /// Runs `test` on a fresh allocator with one cache of `size` bytes, and checks the pages after it.
 fn with_cache(cpus: u64, nodes: u64, size: u64, test: impl FnOnce(&mut Slab<Sim>, CacheId)) {
+    with_cache_of("2.6.24", cpus, nodes, size, test);
+}
+
+/// The same in a named era, without merging.
+fn with_cache_of(era: &str, cpus: u64, nodes: u64, size: u64, test: impl FnOnce(&mut Slab<Sim>, CacheId)) {
     let machine = machine(cpus, nodes, 64);
     let mut pages = Pages::new(&machine, PageModel::default()).unwrap();
     {
-        let mut slab = Slab::new(&pages, &config()).unwrap();
+        let config = Config { merge: false, ..Config::era(era).unwrap() };
+        let mut slab = Slab::new(&pages, &config).unwrap();
         let cache = slab.create_cache(CacheSpec::new("test", size)).unwrap();
         test(&mut slab, cache);
         slab.verify().unwrap();
