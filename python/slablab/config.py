@@ -208,6 +208,10 @@ class Slab(AllocatorConfig):
     """the periodic reaper runs, every 2 s on each CPU: true or false"""
     reap_spread: bool | None = None
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs (6.1): true or false"""
+    statistics: bool | None = None
+    """slabinfo shows the globalstat and cpustat columns: true or false"""
 
 
 @config
@@ -430,7 +434,7 @@ class Script(Typed):
     ops: Sequence[Mapping[str, Any]] = ()
     """
     steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
-    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, destroy,
+    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, destroy,
     checkpoint)
     """
 

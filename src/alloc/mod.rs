@@ -59,6 +59,17 @@ impl Prefilled {
     }
 }
 
+/// Tunables of a cache as they are written to `/proc/slabinfo`; any number can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Objects of a CPU's array.
+    pub limit: i64,
+    /// Objects moved at once.
+    pub batchcount: i64,
+    /// Capacity of a node's shared array in batches.
+    pub sharedfactor: i64,
+}
+
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Era and tunables, complete and explicit.
@@ -129,6 +140,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// it switched off. A run calls [`SlabAllocator::trim`] at the times of [`periodic`]; a script where it says so.
     fn period(&self) -> Option<Picos> {
         None
+    }
+    /// Changes a cache's tunables at run time (SLAB; kernel: slabinfo_write). When no CPU runs. False for values that the
+    /// kernel ignores silently; an allocator without tunables, and a lack of memory, are errors.
+    fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
+        Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
     }
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
