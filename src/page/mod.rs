@@ -13,6 +13,8 @@
 //! reclaim is a hook that the slab layer calls itself: see [`Pages::alloc_pages`].
 
 mod buddy;
+#[cfg(test)]
+mod fail;
 mod fragment;
 mod frame;
 mod marks;
@@ -105,6 +107,8 @@ pub struct Pages<'m, M: Machine> {
     /// Pages that fragmentation holds.
     held: u64,
     model: PageModel,
+    #[cfg(test)]
+    failing: fail::Failing,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -173,6 +177,8 @@ impl<'m, M: Machine> Pages<'m, M> {
             lent,
             held,
             model,
+            #[cfg(test)]
+            failing: fail::Failing::default(),
         })
     }
 

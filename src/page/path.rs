@@ -11,6 +11,10 @@ impl<M: Machine> Pages<'_, M> {
     /// Allocates a block (kernel: alloc_pages_node). `None` when memory is out; the caller may then reclaim (shrink its
     /// caches) and try once more with [`Pages::drain_local`] done, as in page-allocator.md §19.6.
     pub fn alloc_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
+        #[cfg(test)]
+        if self.failing.strikes() {
+            return None;
+        }
         cpu.work(cost::PAGE_ALLOC);
         if node.is_none() {
             cpu.work(cost::PAGE_POLICY);

@@ -5,3 +5,4 @@ mod determinism;
 mod floors;
 mod mechanisms;
 mod oracle;
+mod soak;

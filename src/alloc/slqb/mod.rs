@@ -139,8 +139,10 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
             return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
         }
         let most = crate::units::Order(10).bytes();
-        if spec.size > most || spec.align > most {
-            return Err(Error::new("cache.size", spec.size.max(spec.align), format!("8..{most} bytes, alignment too")));
+        for (name, value) in [("cache.size", spec.size), ("cache.align", spec.align)] {
+            if value > most {
+                return Err(Error::new(name, value, format!("at most {most} bytes: a slab of order 10")));
+            }
         }
         let Some(geometry) = Geometry::of(&spec, &self.config) else {
             let why = format!("{} objects of {} bytes in a slab of {most} bytes", self.config.min_objects, spec.size);
@@ -170,6 +172,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     }
     fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
         let (cache, x) = (self.cache(cache), object.addr());
+        assert!(self.pages.pfn_of(x).is_some(), "{}", cache.no_object(x));
         cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
         if cache.geometry.debug.any() {
             cache.debug_free(cpu, x);
