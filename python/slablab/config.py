@@ -320,6 +320,14 @@ class Slqb(AllocatorConfig):
     """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
     freebatch: int | None = None
     """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
+    debug: str | None = None
+    """debug letters F Z P U or - and a prefix of names, as "FZ,kmalloc"; empty: none (slqb_debug)"""
+    quirk_double_count: bool | None = None
+    """count an allocation of a CPU without local memory on its own list too, as the original"""
+    quirk_lost_crossing: bool | None = None
+    """miss the check flag when freebatch is lowered below a queue's length, as the original"""
+    quirk_destroy_leftovers: bool | None = None
+    """destroy a cache in one pass, which can leave objects and lose their pages, as the original"""
 
 
 @config

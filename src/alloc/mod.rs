@@ -171,6 +171,14 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement;
     /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
     fn slabinfo(&mut self) -> Option<String>;
+    /// Objects, slabs and queues of every cache per CPU and node, as text; `None` for an allocator without such queues.
+    fn queues_text(&mut self) -> Option<String> {
+        None
+    }
+    /// The heap as a whole, as text: pages, free blocks, fragmentation; `None` for an allocator of caches.
+    fn heap_text(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// Era and tunables of an allocator, as they cross the door in JSON.

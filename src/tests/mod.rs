@@ -7,3 +7,4 @@ mod floors;
 mod mechanisms;
 mod oracle;
 mod periodic;
+mod soak;
