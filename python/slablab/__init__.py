@@ -12,9 +12,12 @@ from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
+from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
-from slablab.sweep import SweepInterrupted, sweep
+from slablab.sqlite import StoreError
+from slablab.store import Store
+from slablab.sweep import SweepInterrupted, plan, sweep
 
 __version__ = _version()
 
@@ -25,8 +28,10 @@ __all__ = [
     "Native",
     "Null",
     "OversubscribedWarning",
+    "Plan",
     "Reproduction",
     "Result",
+    "Sample",
     "Script",
     "Sim",
     "Slab",
@@ -34,12 +39,15 @@ __all__ = [
     "Slob",
     "Slqb",
     "Slub",
+    "Store",
+    "StoreError",
     "Sweep",
     "SweepInterrupted",
     "Tbench",
     "Workload",
     "__version__",
     "catalog",
+    "plan",
     "plot",
     "reproduce",
     "run",

@@ -24,9 +24,10 @@ from slablab.config import allocator as an_allocator
 from slablab.config import machine as a_machine
 from slablab.config import workload as a_workload
 from slablab.experiment import run
+from slablab.planning import MAX_CELLS, listed
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Sweep
-from slablab.sweep import MAX_CELLS, SweepInterrupted, listed, sweep
+from slablab.sweep import SweepInterrupted, sweep
 
 _ABOUT = "The Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines."
 

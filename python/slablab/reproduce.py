@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab import published
-from slablab.config import Sim, entry, refused
+from slablab.config import Sim, entry, whole
 from slablab.published import Constant, Published
 from slablab.result import Sweep
 from slablab.sweep import sweep
@@ -31,8 +30,7 @@ def reproduce(
     a prediction.
     """
     figure = published.named(name)
-    if seeds < 1:
-        raise refused("seeds", seeds, "1 or more")
+    whole("seeds", seeds, "1 or more")
     grid = sweep(
         machine=figure.machine,
         allocator=figure.allocators,
@@ -59,6 +57,8 @@ class Reproduction:
         """The published values: allocator → clients → throughput."""
         self._names = [a.partition("@")[0] for a in figure.allocators]
         self._best = self._reduced(max)
+        import statistics
+
         self._median = self._reduced(statistics.median)
 
     @property
@@ -121,8 +121,8 @@ class Reproduction:
     def plateau(self) -> dict[str, float]:
         """Means over the plateau's clients: each allocator, the published ones, both ratios."""
         at = [n for n in self._clients() if n in self.figure.plateau]
-        means = {a: statistics.fmean(self._best[n][a] for n in at) for a in self._names}
-        said = {a: statistics.fmean(points[n] for n in self.figure.plateau) for a, points in self.published.items()}
+        means = {a: _mean(self._best[n][a] for n in at) for a in self._names}
+        said = {a: _mean(points[n] for n in self.figure.plateau) for a, points in self.published.items()}
         reference, scored = self.figure.baseline, self.figure.scored
         return {
             **means,
@@ -254,7 +254,7 @@ class Reproduction:
             f"published {means['published ratio']:.3f}, distance {means['ratio'] - means['published ratio']:+.3f}"
         ]
         flat = {a: [self._best[n][a] for n in at] for a in self._names}
-        spreads = ", ".join(f"{a} {(max(v) - min(v)) / statistics.fmean(v):.3f}" for a, v in flat.items())
+        spreads = ", ".join(f"{a} {(max(v) - min(v)) / _mean(v):.3f}" for a, v in flat.items())
         lines.append(f"plateau (max − min)/mean: {spreads}")
         errors = self.errors()
         for name in self.published:
@@ -284,3 +284,9 @@ def _aligned(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
     cells = [heads, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def _mean(values: Iterable[float]) -> float:
+    import statistics
+
+    return statistics.fmean(values)

@@ -6,6 +6,7 @@ made when asked for: until then a result is a document and some arrays.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,6 +127,19 @@ class Sweep(Sequence[Result]):
         self.axes = tuple(axes)
         """Columns of the swept parameters."""
 
+    @classmethod
+    def gathered(cls, results: Iterable[Result]) -> Sweep:
+        """Runs from anywhere as one sweep: its axes are the parameters that differ, repeats count the seeds."""
+        runs = list(results)
+        seen: dict[str, int] = {}
+        for run in runs:
+            config = json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
+            run.repeat = seen.get(config, 0)
+            seen[config] = run.repeat + 1
+        rows = [r.row() for r in runs]
+        names = dict.fromkeys(n for row in rows for n in itertools.takewhile(lambda n: n != "seed", row))
+        return cls(runs, [n for n in names if len({json.dumps(row.get(n)) for row in rows}) > 1])
+
     def summary(self) -> pd.DataFrame:
         """One row per run, swept columns in front; a parameter that an allocator does not have is missing there."""
         frame = table([r.row() for r in self.results])
@@ -217,9 +231,10 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
     import pandas as pd
 
     order: list[str] = []
-    for row in rows:
+    # Many rows have the same columns: each kind of row is looked at once.
+    for names in dict.fromkeys(tuple(row) for row in rows):
         at = 0
-        for name in row:
+        for name in names:
             if name not in order:
                 order.insert(at, name)
             at = order.index(name) + 1

@@ -87,10 +87,29 @@ fn workload_list() -> Vec<&'static str> {
     registered.iter().copied().chain(["script"]).collect()
 }
 
+/// A script, entry by entry, so that a refusal names the entry: `workload.ops[17]`.
 fn script(given: &Value) -> Result<Script, Error> {
     let mut fields = given.as_object().cloned().unwrap_or_default();
     fields.remove("name");
-    serde_json::from_value(Value::Object(fields)).map_err(|e| Error::new("workload.ops", "the script", e.to_string()))
+    let script = Script {
+        caches: entries("caches", fields.remove("caches").unwrap_or(json!([])))?,
+        ops: entries("ops", fields.remove("ops").ok_or_else(|| Error::new("workload.ops", "nothing", "a list"))?)?,
+    };
+    match fields.keys().next() {
+        Some(key) => Err(Error::unknown("workload", key, &["caches", "ops"])),
+        None => Ok(script),
+    }
+}
+
+fn entries<T: serde::de::DeserializeOwned>(field: &str, given: Value) -> Result<Vec<T>, Error> {
+    let Value::Array(list) = given else {
+        return Err(Error::new(format!("workload.{field}"), given, "a list"));
+    };
+    let entry = |(i, one): (usize, Value)| {
+        serde_json::from_value(one.clone())
+            .map_err(|e| Error::new(format!("workload.{field}[{i}]"), one, e.to_string()))
+    };
+    list.into_iter().enumerate().map(entry).collect()
 }
 
 fn complete_workload(given: &Value) -> Result<Value, Error> {
