@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from slablab import published
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
-from slablab.config import PARTS, Part, Value, build, catalog, classes, refused
+from slablab.config import PARTS, Part, build, catalog, classes
 from slablab.config import allocator as an_allocator
 from slablab.config import machine as a_machine
 from slablab.config import workload as a_workload
@@ -28,6 +28,7 @@ from slablab.planning import MAX_CELLS, listed
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Sweep
 from slablab.sweep import SweepInterrupted, sweep
+from slablab.values import Value, refused
 
 _ABOUT = "The Linux slab allocators SLAB, SLUB, SLOB and SLQB, on real and simulated machines."
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from slablab import _core
-from slablab.config import refused, shown
+from slablab.values import refused, shown
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future

@@ -11,6 +11,7 @@ from typing import Any
 from slablab import _core, config
 from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Workload
 from slablab.result import Result
+from slablab.values import whole
 
 
 class OversubscribedWarning(UserWarning):
@@ -69,7 +70,7 @@ def run(
 
 def checked_seed(seed: object) -> int:
     """Refuses what cannot seed a run."""
-    return config.whole("seed", seed, "a whole number from 0 to 2^63 - 1", 0, (1 << 63) - 1)
+    return whole("seed", seed, "a whole number from 0 to 2^63 - 1", 0, (1 << 63) - 1)
 
 
 def warn_oversubscribed(results: Iterable[Result]) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from slablab import _core, config
-from slablab.config import PARTS, Part, refused, shown, unknown, whole
+from slablab.config import PARTS, Part
 from slablab.experiment import checked_seed
 from slablab.result import short
+from slablab.values import plain, refused, shown, unknown, whole
 
 if TYPE_CHECKING:
     from random import Random
@@ -310,7 +311,7 @@ def _axes(over: object) -> dict[str, Sequence[Any]]:
         found = values if isinstance(values, range) else list(itertools.islice(values, MAX_VALUES + 1))
         if not isinstance(found, range) and len(found) > MAX_VALUES:
             raise refused(f"over[{name!r}]", f"more than {MAX_VALUES} values", f"at most {MAX_VALUES}, or a range")
-        axes[name] = found if isinstance(found, range) or name in PARTS else [config.plain(v, name) for v in found]
+        axes[name] = found if isinstance(found, range) or name in PARTS else [plain(v, name) for v in found]
         if not axes[name]:
             raise refused(f"over[{name!r}]", "[]", "at least one value")
     return axes

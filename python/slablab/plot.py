@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from slablab.config import refused, unknown
 from slablab.result import Sweep, short
+from slablab.values import refused, unknown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from slablab.config import Tbench, refused, unknown
+from slablab.config import Tbench
+from slablab.values import refused, unknown
 
 
 @dataclass(frozen=True, kw_only=True)

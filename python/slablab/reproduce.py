@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab import published
-from slablab.config import Sim, entry, whole
+from slablab.config import Sim, entry
 from slablab.published import Constant, Published
 from slablab.result import Sweep
 from slablab.sweep import sweep
+from slablab.values import whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slablab import _core, sqlite
-from slablab.config import refused, shown
 from slablab.packed import pack, unpack
 from slablab.result import Result, Sweep
 from slablab.sqlite import DAMAGED, StoreError, busy, meaning, opened
+from slablab.values import refused, shown
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slablab import _core, config
-from slablab.config import refused, shown, whole
 from slablab.executors import elsewhere, usable
 from slablab.experiment import warn_oversubscribed
 from slablab.planning import Cell, Plan, Sample, listed, seeds_of
 from slablab.planning import plan as planned
 from slablab.result import Result, Sweep
+from slablab.values import refused, shown, whole
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
