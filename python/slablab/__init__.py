@@ -10,6 +10,7 @@ Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame
 from slablab import plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
+from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.planning import Plan, Sample
@@ -49,6 +50,7 @@ __all__ = [
     "catalog",
     "plan",
     "plot",
+    "regressions",
     "reproduce",
     "run",
     "sweep",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from slablab._core import _Column as Column
     from slablab._core import _Crossing as Crossing
+    from slablab.config import Part
 
 Row: TypeAlias = dict[str, Any]
 
@@ -165,6 +166,33 @@ class Sweep(Sequence[Result]):
         reduced = cast("pd.DataFrame", cells.agg(how))
         reduced.insert(len(self.axes), "repeats", cells.size())
         return reduced.reset_index(drop=True)
+
+    def compare(
+        self,
+        baseline: str | Part | Mapping[str, Any] | Sweep,
+        metric: str = "throughput",
+        *,
+        confidence: float = 0.95,
+        margin: float = 0.0,
+    ) -> pd.DataFrame:
+        """Every cell against the baseline's cell that differs in nothing else, one row each.
+
+        `baseline` is an allocator ("slab@2.6.24"), columns with values ({"cpus": 4}), or another sweep, whose cells of
+        the same configuration are taken. `metric` is a column of `summary()`. Columns: the parameters that vary, the
+        mean and its spread on both sides (standard deviation in percent), `ratio` of the means with its interval `low`
+        to `high`, `effect` (Cliff's delta, -1 to 1), and `verdict`: "higher", "lower", or "no difference" when the
+        interval holds 1. A difference below `margin` (a share) is none. With one repeat there is no interval, and the
+        verdict says so. All intervals of a table hold together with `confidence`.
+        """
+        from slablab.compare import compare
+
+        return compare(self, baseline, metric, confidence=confidence, margin=margin)
+
+    def table(self, baseline: str | Part | Mapping[str, Any] | Sweep, metric: str = "throughput", **how: float) -> str:
+        """`compare` as plain text for a mail: under 80 columns, percent against the baseline, ± spread."""
+        from slablab.mail import table
+
+        return table(self, baseline, metric, **how)
 
     def caches(self) -> pd.DataFrame:
         """`Result.caches()` of every run, swept columns in front."""

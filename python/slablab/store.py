@@ -174,6 +174,15 @@ class Store:
         found = self._rows("SELECT version, count(*) FROM cells WHERE version != ? GROUP BY version", self.version)
         return {str(version): int(count) for version, count in found}
 
+    def only(self) -> str:
+        """The version to show: this one when the store has runs of it, else the only other one."""
+        others = self.others()
+        if len(self) or not others:
+            return self.version
+        if len(others) > 1:
+            raise StoreError(self.path, f"one version; this store has {', '.join(sorted(others))}")
+        return next(iter(others))
+
     def seconds(self, machine: str, allocator: str, workload: str) -> float | None:
         """Mean time of the stored runs of this kind, else of this workload; of any version. None without any."""
         for where, values in (

@@ -1,4 +1,4 @@
-"""Executors: the same results from threads, processes and a cluster; nothing lost and nothing twice when workers die."""
+"""Executors: the same results from threads, processes and a cluster, also when workers die."""
 
 from __future__ import annotations
 
