@@ -13,6 +13,7 @@ from slablab._core import version as _version
 from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
+from slablab.extras import MissingExtra
 from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
@@ -26,6 +27,7 @@ __all__ = [
     "Allocator",
     "ConfigError",
     "Experiment",
+    "MissingExtra",
     "Native",
     "Null",
     "OversubscribedWarning",

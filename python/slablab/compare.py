@@ -138,6 +138,8 @@ def interval(ours: NDArray[Any], theirs: NDArray[Any], level: float) -> tuple[fl
     ratio = 1.0 if top == bottom else top / bottom if bottom else math.inf
     if len(ours) < 2 or len(theirs) < 2 or not ratio or not math.isfinite(ratio):
         return ratio, math.nan, math.nan
+    if not bottom:
+        return 1.0, 1.0, 1.0
     # A fixed seed: the same runs give the same answer.
     chance = np.random.default_rng(1)
     logs = np.log(np.maximum(_resampled(ours, chance), 1e-300)) - np.log(np.maximum(_resampled(theirs, chance), 1e-300))

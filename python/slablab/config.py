@@ -65,6 +65,12 @@ class Part:
         """The JSON form of it: its name, and what was given."""
         raise NotImplementedError
 
+    def _repr_html_(self) -> str:
+        from slablab.html import listing
+
+        words = self.document()
+        return listing(f"{self.part} {words.pop('name')}", words.items())
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Part) and self.document() == other.document()
 

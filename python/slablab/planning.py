@@ -78,9 +78,12 @@ class Plan:
         return len(self.cells)
 
     def __str__(self) -> str:
+        return "\n".join(f"{name:<16}{text}" for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
         of = "all" if self.taken == self.combinations else f"a sample of {self.taken}"
         known = "unknown: the store has no such runs yet" if self.seconds is None else f"about {spelled(self.seconds)}"
-        lines = [
+        return [
             ("combinations", f"{self.combinations}, {of}"),
             ("cells", f"{len(self.cells)}, {self.repeats} repeat(s) each"),
             ("duplicates", f"{self.duplicates} dropped"),
@@ -88,7 +91,11 @@ class Plan:
             ("stored", f"{self.stored}, so {len(self.cells) - self.stored} to run"),
             ("time", known),
         ]
-        return "\n".join(f"{name:<16}{text}" for name, text in lines)
+
+    def _repr_html_(self) -> str:
+        from slablab.html import listing
+
+        return listing("a sweep that has not run", self._lines())
 
     def to_dict(self) -> dict[str, Any]:
         """The same for programs."""

@@ -12,14 +12,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from slablab.values import refused
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from slablab._core import _Column as Column
     from slablab._core import _Crossing as Crossing
+    from slablab.arrow import ArrowTable
     from slablab.config import Part
 
 Row: TypeAlias = dict[str, Any]
+
+FRAMES = ("summary", "caches", "stats", "locks", "pages")
+"""Frames of a run and of a sweep."""
 
 
 def short(dotted: str) -> str:
@@ -109,6 +115,34 @@ class Result:
             "checkpoints": self.checkpoints,
         }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
+
+    def columns(self, frame: str) -> dict[str, Column]:
+        """The arrays under a frame: numbers as they are, words as a pair (codes, names)."""
+        return self._frames.get(frame, {})
+
+    def to_arrow(self, frame: str = "summary") -> ArrowTable:
+        """A frame ("summary", "caches", "stats", "locks", "pages") for polars, pyarrow, duckdb; needs nanoarrow."""
+        from slablab.arrow import arrow_table
+
+        return arrow_table([self], (), frame)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        from slablab.html import listing
+
+        row = self.row()
+        names = [
+            "throughput",
+            "unit",
+            "elapsed_s",
+            "ops",
+            "alloc_fast_pct",
+            "free_fast_pct",
+            "lock_wait_pct",
+        ]
+        return listing(describe(self.config), [(n, row[n]) for n in names if n in row])
 
     def __repr__(self) -> str:
         return f"<Result {describe(self.config)}: {self.throughput:.6g} {self.unit}>"
@@ -210,6 +244,23 @@ class Sweep(Sequence[Result]):
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
 
+    def to_arrow(self, frame: str = "summary") -> ArrowTable:
+        """A frame ("summary", "caches", "stats", "locks", "pages") for polars, pyarrow, duckdb; needs nanoarrow."""
+        from slablab.arrow import arrow_table
+
+        return arrow_table(self.results, self._keys() if frame != "summary" else self.axes, frame)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_xarray(self) -> Any:
+        """An xarray Dataset: a dimension per axis and for the repeats, a variable per measured column; needs xarray."""
+        from slablab.labelled import dataset
+
+        if not self.results:
+            raise refused("to_xarray", "a sweep without runs", "at least one run")
+        return dataset(self.summary(), self.axes)
+
     def to_json(self) -> str:
         """A list of the documents of `Result.to_json`."""
         return "[" + ",\n".join(r.to_json() for r in self.results) + "]"
@@ -226,6 +277,17 @@ class Sweep(Sequence[Result]):
 
     def __repr__(self) -> str:
         return f"<Sweep of {len(self)} runs over {', '.join(self.axes) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        title = f"<b>{escape(repr(self)[1:-1])}</b>"
+        if not self.results:
+            return f"<div>{title}</div>"
+        frame = self.summary()
+        keys = [c for c in frame.columns if c in (*self.axes, "machine", "allocator", "era", "workload", "seed")]
+        shown = frame[[*keys, "throughput", "unit", "alloc_fast_pct", "lock_wait_pct", "used_kb"]]
+        return f"<div>{title}{shown.to_html(max_rows=20, index=False)}</div>"
 
     def _keys(self) -> list[str]:
         return list(dict.fromkeys((*self.axes, "machine", "allocator", "era", "workload", "seed", "repeat")))
