@@ -103,14 +103,23 @@ impl Topology {
         }
     }
 
-    /// Nodes in the order in which an allocation from `node` tries them (page-allocator.md §9): itself, then the others by
-    /// distance, which is 20 for all on every preset, plus one if the number is lower than its own and one if the node has
-    /// CPUs; ties to the lower number.
+    /// Nodes in the order in which an allocation from `node` tries them; nodes without memory are left out. Distance 20
+    /// between all nodes, as on every preset.
     pub fn fallback(&self, node: NodeId) -> Vec<NodeId> {
-        let mut others: Vec<NodeId> = self.node_ids().filter(|n| *n != node).collect();
-        others.sort_by_key(|n| (u8::from(*n < node) + u8::from(self.cpus_on(*n) > 0), *n));
-        std::iter::once(node).chain(others).filter(|n| self.node_bytes(*n) > 0).collect()
+        let has_cpus: Vec<bool> = self.node_ids().map(|n| self.cpus_on(n) > 0).collect();
+        let order = node_order(&has_cpus, |a, b| if a == b { 10 } else { 20 }, node);
+        order.into_iter().filter(|n| self.node_bytes(*n) > 0).collect()
     }
+}
+
+/// The zonelist rule (page-allocator.md §9): the local node, then the others by distance, plus one if the number is lower
+/// than the local one and one if the node has CPUs; ties to the lower number. (The kernel's load term parts nodes only
+/// between lists that are built without a reset; the worked examples are those of one list at a time.)
+fn node_order(has_cpus: &[bool], distance: impl Fn(u16, u16) -> u32, local: NodeId) -> Vec<NodeId> {
+    let mut others: Vec<u16> = (0..has_cpus.len() as u16).filter(|n| *n != local.0).collect();
+    let score = |n: u16| distance(local.0, n) + u32::from(n < local.0) + u32::from(has_cpus[usize::from(n)]);
+    others.sort_by_key(|n| (score(*n), *n));
+    std::iter::once(local.0).chain(others).map(NodeId).collect()
 }
 
 #[cfg(test)]
@@ -130,5 +139,20 @@ mod tests {
         let t = Topology::new(vec![place(0), place(1)], vec![1 << 22; 3]);
         let order = |n| t.fallback(NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(2)], [[0, 2, 1], [1, 2, 0], [2, 0, 1]]);
+    }
+
+    #[test]
+    fn near_pairs_come_before_far_ones() {
+        let distance = |a: u16, b: u16| {
+            if a == b {
+                10
+            } else if a / 2 == b / 2 {
+                16
+            } else {
+                22
+            }
+        };
+        let order = |n| node_order(&[true; 4], distance, NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2), order(3)], [[0, 1, 2, 3], [1, 0, 2, 3], [2, 3, 0, 1], [3, 2, 0, 1]]);
     }
 }

@@ -8,6 +8,10 @@ pub const PAGE_SIZE: u64 = 4096;
 pub const PAGE_SHIFT: u32 = 12;
 /// Bytes of a cache line on every modelled machine.
 pub const LINE: u64 = 64;
+/// Timer ticks in a second (machine-model.md §2.1).
+pub const HZ: u64 = 250;
+/// Time between two timer ticks.
+pub const JIFFY: Picos = Picos(1_000_000_000_000 / HZ);
 /// Number of buddy orders (0..=10).
 pub const MAX_ORDER: usize = 11;
 
@@ -77,6 +81,10 @@ impl Picos {
     /// Picoseconds of `ns` nanoseconds.
     pub fn from_ns(ns: f64) -> Picos {
         Picos((ns * 1e3).round() as u64)
+    }
+    /// Whole timer ticks up to this time (kernel: jiffies).
+    pub const fn jiffies(self) -> u64 {
+        self.0 / JIFFY.0
     }
     /// This time in seconds.
     pub fn secs(self) -> f64 {

@@ -195,6 +195,10 @@ class Slab(AllocatorConfig):
     """capacity of a node's shared array, 0 for none"""
     metadata: Literal["kmalloc", "free"] | None = None
     """where arrays and off-slab headers come from: kmalloc (own caches, as in the kernel) or free"""
+    reaper: bool | None = None
+    """the periodic reaper runs, every 2 s on each CPU: true or false"""
+    reap_spread: bool | None = None
+    """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
 
 
 @config

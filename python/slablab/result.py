@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
-FRAMES = ("summary", "caches", "stats", "locks", "pages")
+FRAMES = ("summary", "caches", "stats", "locks", "pages", "page_stats", "timeline")
 """Frames of a run and of a sweep."""
 
 
@@ -92,8 +92,23 @@ class Result:
         return self._frame("locks")
 
     def pages(self) -> pd.DataFrame:
-        """Free blocks by node, zone and order, as in /proc/buddyinfo."""
+        """One row per order: blocks allocated, freed, refused, free at the end, and the two fragmentation indices."""
         return self._frame("pages")
+
+    def page_stats(self) -> pd.DataFrame:
+        """One row per CPU, node and event counter of the page allocator."""
+        return self._frame("page_stats")
+
+    def timeline(self) -> pd.DataFrame:
+        """Memory over time: seconds, pages of the slab layer, free blocks per order (per-CPU lists not included).
+
+        At most 1024 evenly spaced samples, the warm-up included; empty for a `Script`.
+        """
+        return self._frame("timeline")
+
+    def buddyinfo(self) -> str:
+        """The text of /proc/buddyinfo at the end of the run."""
+        return self.texts["buddyinfo"]
 
     def slabinfo(self) -> str:
         """The text of /proc/slabinfo at the end of the run."""
@@ -121,7 +136,7 @@ class Result:
         return self._frames.get(frame, {})
 
     def to_arrow(self, frame: str = "summary") -> ArrowTable:
-        """A frame ("summary", "caches", "stats", "locks", "pages") for polars, pyarrow, duckdb; needs nanoarrow."""
+        """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
         from slablab.arrow import arrow_table
 
         return arrow_table([self], (), frame)
@@ -244,8 +259,16 @@ class Sweep(Sequence[Result]):
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
 
+    def page_stats(self) -> pd.DataFrame:
+        """`Result.page_stats()` of every run, swept columns in front."""
+        return self._stacked("page_stats")
+
+    def timeline(self) -> pd.DataFrame:
+        """`Result.timeline()` of every run, swept columns in front."""
+        return self._stacked("timeline")
+
     def to_arrow(self, frame: str = "summary") -> ArrowTable:
-        """A frame ("summary", "caches", "stats", "locks", "pages") for polars, pyarrow, duckdb; needs nanoarrow."""
+        """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
         from slablab.arrow import arrow_table
 
         return arrow_table(self.results, self._keys() if frame != "summary" else self.axes, frame)

@@ -5,6 +5,7 @@
 
 mod info;
 pub mod null;
+pub mod periodic;
 pub mod slab;
 pub mod slob;
 pub mod slqb;
@@ -22,6 +23,7 @@ use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
+use crate::units::Picos;
 
 /// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
 /// end of the address space, because offset 16 is memory).
@@ -62,6 +64,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
     /// kernel: cache_trim_worker). Allocators without periodic work have nothing to do.
     fn trim(&self, _cpu: &M::Cpu) {}
+    /// Time from the end of one round of a CPU's periodic work to the next; `None` for an allocator that has none, or has
+    /// it switched off. A run calls [`SlabAllocator::trim`] at the times of [`periodic`]; a script where it says so.
+    fn period(&self) -> Option<Picos> {
+        None
+    }
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;

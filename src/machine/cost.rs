@@ -58,6 +58,8 @@ pub const SLAB_FLUSH_OBJECT: Instr = Instr(70);
 pub const SLAB_DESTROY: Instr = Instr(100);
 /// Free of an object of another node into the alien array (no recording: as a hit and the two tests more).
 pub const SLAB_FREE_ALIEN: Instr = Instr(96);
+/// A run of the reaper, per idle cache (no recording: 45 of our own Native build, benches/instructions.rs, times 1.64).
+pub const SLAB_REAP: Instr = Instr(74);
 
 // --- SLOB: 6.1 -------------------------------------------------------------------------------------------------
 /// Allocation from the first page tried (6.1: 198).

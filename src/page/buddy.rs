@@ -1,4 +1,4 @@
-//! Zones: free areas of orders 0..10, splitting and merging, watermarks (page-allocator.md §2 and §7).
+//! Zones: free areas of orders 0..10, splitting and merging (page-allocator.md §2).
 
 use crate::error::Corruption;
 use crate::machine::{Access, Addr, Arena, Cpu, Machine};
@@ -12,6 +12,11 @@ pub(super) struct Charge<'a, M: Machine> {
     pub(super) cpu: &'a M::Cpu,
     pub(super) arena: &'a Arena,
     pub(super) map: Addr,
+}
+
+/// The other half of the block one order up.
+fn buddy(pfn: u32, order: usize) -> u32 {
+    pfn ^ (1 << order)
 }
 
 /// The free blocks of one zone, under its lock.
@@ -46,7 +51,13 @@ impl Zone {
         }
     }
 
-    /// Boot: all frames free, in the largest aligned blocks, ascending, each put at the head of its list.
+    /// Its first frame.
+    pub(super) fn start(&self) -> Pfn {
+        Pfn(self.start)
+    }
+
+    /// Boot: all frames free, in the largest aligned blocks, ascending, each put at the head of its list (5.10 and later:
+    /// at the tail).
     pub(super) fn release_all(&mut self, arena: &Arena, map: Addr) {
         if self.model == PageModel::Stack {
             self.free = u64::from(self.pages);
@@ -56,15 +67,31 @@ impl Zone {
         while at < end {
             let aligned = if at == 0 { MAX_ORDER as u32 - 1 } else { at.trailing_zeros().min(MAX_ORDER as u32 - 1) };
             let order = (0..=aligned).rev().find(|o| at + (1 << o) <= end).unwrap_or(0);
-            arena.poke(frame::field(map, Pfn(at), Field::Private), frame::free(Order(order as u8)));
-            let edit = &mut |p, f: &mut dyn FnMut(u32, u32) -> (u32, u32)| {
-                frame::edit_raw::<crate::machine::sim::SimCpu>(None, arena, map, p, f);
-            };
-            self.lists[order as usize].link(edit, Pfn(at), true);
-            self.nr_free[order as usize] += 1;
-            self.free += 1 << order;
+            self.release(arena, map, Pfn(at), order as usize, !self.model.is_modern());
             at += 1 << order;
         }
+    }
+
+    /// Queues a free block, uncharged: memory that boot hands over.
+    pub(super) fn release(&mut self, arena: &Arena, map: Addr, pfn: Pfn, order: usize, front: bool) {
+        arena.poke(frame::field(map, pfn, Field::Private), frame::free(Order(order as u8)));
+        let edit = &mut |p, f: &mut dyn FnMut(u32, u32) -> (u32, u32)| {
+            frame::edit_raw::<crate::machine::sim::SimCpu>(None, arena, map, p, f);
+        };
+        self.lists[order].link(edit, pfn, front);
+        self.nr_free[order] += 1;
+        self.free += 1 << order;
+    }
+
+    /// Takes a free block out of its list, uncharged.
+    pub(super) fn withdraw(&mut self, arena: &Arena, map: Addr, pfn: Pfn, order: usize) {
+        let edit = &mut |p, f: &mut dyn FnMut(u32, u32) -> (u32, u32)| {
+            frame::edit_raw::<crate::machine::sim::SimCpu>(None, arena, map, p, f);
+        };
+        self.lists[order].unlink(edit, pfn);
+        arena.poke(frame::field(map, pfn, Field::Private), 0);
+        self.nr_free[order] -= 1;
+        self.free -= 1 << order;
     }
 
     /// Takes the head of the smallest sufficient list and splits it; the lower half is handed out each time.
@@ -81,7 +108,7 @@ impl Zone {
         self.unlink(c, pfn, found);
         for o in (wanted..found).rev() {
             self.splits += 1;
-            self.insert(c, Pfn(pfn.0 + (1 << o)), o);
+            self.insert(c, Pfn(pfn.0 + (1 << o)), o, true);
         }
         self.free -= order.pages();
         Some(pfn)
@@ -91,25 +118,30 @@ impl Zone {
     pub(super) fn give<M: Machine>(&mut self, c: &Charge<'_, M>, pfn: Pfn, order: Order) {
         self.free += order.pages();
         let (mut at, mut o) = (pfn.0, usize::from(order.0));
-        if self.model == PageModel::Stack {
-            self.insert(c, pfn, o);
+        if !self.model.is_buddy() {
+            self.insert(c, pfn, o, true);
             return;
         }
-        while o < MAX_ORDER - 1 {
-            let buddy = at ^ (1 << o);
-            if buddy < self.start || buddy + (1 << o) > self.start + self.pages {
-                break;
-            }
-            let mark = c.arena.load(c.cpu, frame::field(c.map, Pfn(buddy), Field::Private));
-            if mark != frame::free(Order(o as u8)) {
-                break;
-            }
-            self.unlink(c, Pfn(buddy), o);
+        while o < MAX_ORDER - 1 && self.free_at(c, buddy(at, o), o) {
+            self.unlink(c, Pfn(buddy(at, o)), o);
             self.merges += 1;
-            at &= buddy;
+            at &= buddy(at, o);
             o += 1;
         }
-        self.insert(c, Pfn(at), o);
+        let tail = self.model.likely_merge_to_tail() && self.merge_is_likely(c, at, o);
+        self.insert(c, Pfn(at), o, !tail);
+    }
+
+    /// One more free would let a larger block form: the buddy of the combined block is free.
+    fn merge_is_likely<M: Machine>(&self, c: &Charge<'_, M>, at: u32, o: usize) -> bool {
+        o <= MAX_ORDER - 3 && self.free_at(c, buddy(at & buddy(at, o), o + 1), o + 1)
+    }
+
+    /// Whether a free block of order `o` starts at `at`, inside the zone: reads its descriptor.
+    fn free_at<M: Machine>(&self, c: &Charge<'_, M>, at: u32, o: usize) -> bool {
+        at >= self.start
+            && at + (1 << o) <= self.start + self.pages
+            && c.arena.load(c.cpu, frame::field(c.map, Pfn(at), Field::Private)) == frame::free(Order(o as u8))
     }
 
     fn take_stack<M: Machine>(&mut self, c: &Charge<'_, M>, order: Order) -> Option<Pfn> {
@@ -132,10 +164,10 @@ impl Zone {
         Some(pfn)
     }
 
-    fn insert<M: Machine>(&mut self, c: &Charge<'_, M>, pfn: Pfn, o: usize) {
+    fn insert<M: Machine>(&mut self, c: &Charge<'_, M>, pfn: Pfn, o: usize, front: bool) {
         c.cpu.touch(self.area(o), Access::Write);
         c.arena.store(c.cpu, frame::field(c.map, pfn, Field::Private), frame::free(Order(o as u8)));
-        self.lists[o].link(&mut |p, f| frame::edit_raw(Some(c.cpu), c.arena, c.map, p, f), pfn, true);
+        self.lists[o].link(&mut |p, f| frame::edit_raw(Some(c.cpu), c.arena, c.map, p, f), pfn, front);
         self.nr_free[o] += 1;
     }
 
@@ -175,9 +207,9 @@ impl Zone {
                     crate::ensure!(!seen[i as usize], place(), "page {i} is free twice");
                     seen[i as usize] = true;
                 }
-                let buddy = pfn.0 ^ (1 << o);
+                let buddy = buddy(pfn.0, o);
                 let inside = buddy >= self.start && buddy + (1 << o) <= self.start + self.pages;
-                if o < MAX_ORDER - 1 && inside && self.model == PageModel::HotCold {
+                if o < MAX_ORDER - 1 && inside && self.model.is_buddy() {
                     let mark = arena.peek(frame::field(map, Pfn(buddy), Field::Private));
                     crate::ensure!(
                         mark != frame::free(Order(o as u8)),
@@ -188,7 +220,7 @@ impl Zone {
                 free += 1 << o;
             }
         }
-        if self.model == PageModel::HotCold {
+        if self.model.is_buddy() {
             crate::ensure!(
                 free == self.free,
                 format!("zone {zone}"),
@@ -200,67 +232,25 @@ impl Zone {
     }
 }
 
-/// Watermarks [min, low, high] of a zone of `pages` out of `lowmem` pages (2.6.24).
-pub(super) fn watermarks(pages: u64, lowmem: u64) -> [u64; 3] {
-    let min_free_kbytes = (16 * lowmem * 4).isqrt().clamp(128, 65536);
-    let min = (min_free_kbytes / 4) * pages / lowmem.max(1);
-    [min, min + min / 4, min + min / 2]
-}
-
-/// The watermark test of 2.6.24: at each order below the wanted one its free pages are taken off and the mark is halved.
-pub(super) fn watermark_ok(free: u64, nr_free: impl Fn(usize) -> u64, order: Order, mark: u64) -> bool {
-    let mut left = (free + 1).saturating_sub(order.pages());
-    let mut mark = mark;
-    if left <= mark {
-        return false;
-    }
-    for o in 0..usize::from(order.0) {
-        left = left.saturating_sub(nr_free(o) << o);
-        mark >>= 1;
-        if left <= mark {
-            return false;
-        }
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// §13.3.
     #[test]
-    fn watermarks_of_one_zone_follow_the_2_6_24_table() {
-        for (pages, marks) in [
-            (4096, [128, 160, 192]),
-            (16384, [256, 320, 384]),
-            (32768, [362, 452, 543]),
-            (131_072, [724, 905, 1086]),
-            (229_376, [957, 1196, 1435]),
-            (1_048_576, [2048, 2560, 3072]),
-            (16_777_216, [8192, 10240, 12288]),
+    fn buddy_and_combined_block_follow_from_the_frame_number() {
+        for (pfn, order, other, combined) in [
+            (5, 0, 4, 4),
+            (6, 1, 4, 4),
+            (12, 2, 8, 8),
+            (24, 3, 16, 16),
+            (1025, 0, 1024, 1024),
+            (1026, 1, 1024, 1024),
+            (1536, 9, 1024, 1024),
+            (1024, 10, 0, 0),
+            (4096, 10, 5120, 4096),
         ] {
-            assert_eq!(watermarks(pages, pages), marks, "{pages}");
-        }
-        assert_eq!(watermarks(4096, 1_048_576), [8, 10, 12]);
-        assert_eq!(watermarks(1_044_480, 1_048_576), [2040, 2550, 3060]);
-    }
-
-    #[test]
-    fn the_watermark_test_halves_the_mark_per_order() {
-        let counts = [400u64, 200, 50, 10, 2, 1, 0, 0, 0, 0, 0];
-        for (order, mark, ok) in [
-            (0, 1000, true),
-            (0, 1280, false),
-            (0, 640, true),
-            (1, 724, true),
-            (2, 724, true),
-            (3, 724, true),
-            (4, 100, true),
-            (6, 100, false),
-            (0, 1224, false),
-            (3, 1100, false),
-        ] {
-            assert_eq!(watermark_ok(1144, |o| counts[o], Order(order), mark), ok, "order {order}, mark {mark}");
+            assert_eq!((buddy(pfn, order), pfn & buddy(pfn, order)), (other, combined), "{pfn}/{order}");
         }
     }
 }

@@ -42,8 +42,12 @@ pub(super) fn free(order: Order) -> u64 {
 pub(super) fn lent(order: Order) -> u64 {
     0x200 | u64::from(order.0)
 }
-/// `Private` of a page on a per-CPU list.
-pub(super) const ON_PCP: u64 = 0x300;
+/// `Private` of the head of a block on a per-CPU list.
+pub(super) fn on_list(order: Order) -> u64 {
+    0x300 | u64::from(order.0)
+}
+/// `Private` of a page that fragmentation holds.
+pub(super) const HELD: u64 = 0x400;
 
 /// A doubly linked list of pages (kernel: list_head in struct page), head first. Every operation takes the page table and
 /// pays for the descriptors it touches.

@@ -25,13 +25,18 @@ fn on(machine: &Sim, cpu: u16, f: impl Fn(&SimCpu) + Sync) {
 
 /// A zone of 8192 frames with nothing free, on a machine of its own.
 fn with_zone(f: impl Fn(&mut Zone, &Charge<Sim>) + Sync) {
+    with_zone_of(PageModel::HotCold, f);
+}
+
+/// The same under the rules of `model`.
+fn with_zone_of(model: PageModel, f: impl Fn(&mut Zone, &Charge<Sim>) + Sync) {
     let machine = sim(1, 1, 32, Schedule::default());
     let frames = 8192;
     let arena = Arena::new(frames * (PAGE_SIZE + frame::FRAME_BYTES)).unwrap();
     let map = Addr(frames * PAGE_SIZE);
     let addr = machine.reserve(256, NodeId(0));
     on(&machine, 0, |cpu| {
-        let mut zone = Zone::new(addr, Pfn(0), frames as u32, PageModel::HotCold);
+        let mut zone = Zone::new(addr, Pfn(0), frames as u32, model);
         f(&mut zone, &Charge { cpu, arena: &arena, map });
         zone.verify(&arena, map, &mut vec![false; frames as usize], 0).unwrap();
     });
@@ -127,6 +132,29 @@ fn a_freed_block_goes_to_the_head_even_if_a_merge_is_likely() {
 }
 
 #[test]
+fn from_2_6_36_on_a_block_that_will_soon_merge_goes_to_the_tail() {
+    for model in [PageModel::SingleTail, PageModel::Watermark, PageModel::SelfTuning] {
+        with_zone_of(model, |zone, c| {
+            zone.give(c, Pfn(0), Order(4));
+            assert!((0..16).all(|_| zone.take(c, Order(0)).is_some()));
+            [6, 7, 12].iter().for_each(|p| zone.give(c, Pfn(*p), Order(0)));
+            assert_eq!(lists(zone, c), "o0:[12] o1:[6]");
+            zone.give(c, Pfn(4), Order(0));
+            assert_eq!(lists(zone, c), "o0:[12 4] o1:[6]");
+            assert_eq!(zone.take(c, Order(0)), Some(Pfn(12)));
+        });
+    }
+}
+
+#[test]
+fn from_5_10_on_boot_memory_is_handed_out_from_the_lowest_block() {
+    with_zone_of(PageModel::Watermark, |zone, c| {
+        zone.release_all(c.arena, c.map);
+        assert_eq!(zone.take(c, Order(10)), Some(Pfn(0)));
+    });
+}
+
+#[test]
 fn boot_lists_blocks_highest_first_and_refills_ascend() {
     with_zone(|zone, c| {
         zone.release_all(c.arena, c.map);
@@ -185,20 +213,133 @@ fn the_hot_list_refills_and_returns_in_batches_of_31_around_186() {
     pages.verify().unwrap();
 }
 
+/// §13.9. 63/378 are the sizes of 4.19 to 5.13, for which no model stands here: the set is given them.
 #[test]
 fn bursts_longer_than_high_cost_the_zone_lock_again_and_again() {
-    for (mib, burst, holds) in
-        [(1024, 1, 1), (1024, 64, 3), (1024, 128, 5), (1024, 256, 805), (256, 64, 5), (256, 128, 805)]
-    {
-        let machine = sim(1, 1, mib, Schedule::default());
+    for (batch, high, burst, holds) in [
+        (31, 186, 1, 1),
+        (31, 186, 64, 3),
+        (31, 186, 128, 5),
+        (31, 186, 256, 805),
+        (31, 186, 512, 2405),
+        (63, 378, 64, 2),
+        (63, 378, 128, 3),
+        (63, 378, 256, 5),
+        (63, 378, 512, 805),
+        (15, 90, 64, 5),
+        (15, 90, 128, 805),
+        (15, 90, 256, 2605),
+        (15, 90, 512, 6005),
+    ] {
+        let machine = sim(1, 1, 1024, Schedule::default());
         let mut pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let set = &mut pages.cpus.get_mut(CpuId(0)).sets[0];
+        (set.batch, set.high) = (batch, high);
         let held = Mutex::new(Vec::new());
         for _ in 0..100 {
             take(&machine, &pages, 0, burst, &held);
             give(&machine, &pages, 0, burst, &held);
         }
-        assert_eq!(pages.stats().zone_lock, holds, "{mib} MiB, bursts of {burst}");
+        assert_eq!(pages.stats().zone_lock, holds, "{batch}/{high}, bursts of {burst}");
     }
+}
+
+#[test]
+fn alternating_takes_the_zone_lock_once() {
+    let machine = sim(1, 1, 1024, Schedule::default());
+    let mut pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+    on(&machine, 0, |c| {
+        for _ in 0..10_000 {
+            let page = pages.alloc_pages(c, Order(0), None, PageFlags::default()).unwrap();
+            pages.free_pages(c, page);
+        }
+    });
+    assert_eq!(pages.stats().zone_lock, 1);
+}
+
+#[test]
+fn from_5_14_on_orders_up_to_3_are_reused_without_the_zone_lock() {
+    for (model, orders) in [(PageModel::HotCold, 0..1), (PageModel::Watermark, 0..4), (PageModel::NoLists, 0..0)] {
+        for order in 0..5u8 {
+            let machine = sim(1, 1, 1024, Schedule::default());
+            let mut pages = Pages::new(&machine, model).unwrap();
+            on(&machine, 0, |c| {
+                for _ in 0..100 {
+                    let page = pages.alloc_pages(c, Order(order), None, PageFlags::default()).unwrap();
+                    pages.free_pages(c, page);
+                }
+            });
+            let holds = if orders.contains(&order) { 1 } else { 200 };
+            assert_eq!(pages.stats().zone_lock, holds, "{model:?}, order {order}");
+            pages.verify().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_cleared_request_gives_zeroes_in_all_its_pages() {
+    let machine = sim(1, 1, 64, Schedule::default());
+    let pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+    on(&machine, 0, |c| {
+        let page = pages.alloc_pages(c, Order(2), None, PageFlags::default()).unwrap();
+        let start = pages.addr_of(page.pfn());
+        pages.arena().fill(start, Order(2).bytes(), 0xaa);
+        pages.free_pages(c, page);
+        let page = pages.alloc_pages(c, Order(2), None, PageFlags { zero: true, ..PageFlags::default() }).unwrap();
+        assert_eq!(pages.addr_of(page.pfn()), start, "a free and an allocation on one CPU reuse the block");
+        assert!((0..Order(2).bytes()).step_by(8).all(|i| pages.arena().peek(start.plus(i)) == 0));
+        pages.free_pages(c, page);
+    });
+}
+
+#[test]
+fn fragmented_memory_has_the_level_asked_for_and_keeps_it() {
+    for level in [0.0, 0.25, 0.5, 0.9, 1.0] {
+        let machine = sim(2, 2, 256, Schedule::default());
+        let fragment = Fragmentation::new(level, 7).unwrap();
+        let mut pages = Pages::fragmented(&machine, PageModel::HotCold, Some(fragment)).unwrap();
+        pages.verify().unwrap();
+        for row in pages.buddyinfo() {
+            let index = unusable_index(&row, 1) as f64 / 1000.0;
+            assert!((index - level).abs() < 0.02, "level {level}: unusable index {index}");
+        }
+        let start = pages.buddyinfo();
+        let whole = |pages: &Pages<Sim>| {
+            let got = Mutex::new(None);
+            on(&machine, 0, |c| {
+                let held: Vec<Page> =
+                    (0..500).map_while(|_| pages.alloc_pages(c, Order(0), None, PageFlags::default())).collect();
+                let block = pages.alloc_pages(c, Order(1), None, PageFlags::default());
+                *got.lock().unwrap() = Some((held.len(), block.is_some()));
+                block.into_iter().chain(held).for_each(|p| pages.free_pages(c, p));
+                pages.drain_local(c);
+            });
+            got.into_inner().unwrap().unwrap()
+        };
+        assert_eq!(whole(&pages), (500, level < 1.0), "level {level}");
+        assert_eq!(pages.buddyinfo(), start, "level {level}: singles never merge");
+        let again = Pages::fragmented(&machine, PageModel::HotCold, Some(fragment)).unwrap().buddyinfo();
+        assert_eq!(again, start, "the same level and seed give the same memory");
+    }
+}
+
+#[test]
+fn a_node_without_memory_is_served_by_the_others() {
+    let place = |node| crate::topology::Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+    let topology = crate::topology::Topology::new(vec![place(0), place(1)], vec![64 << 20, 0]);
+    let machine = crate::machine::Native::new(topology).unwrap();
+    let mut pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+    machine.boot(|c| {
+        if c.id() != CpuId(1) {
+            return;
+        }
+        let page = pages.alloc_pages(c, Order(0), None, PageFlags::default()).unwrap();
+        assert_eq!(pages.node_of(page.pfn()), NodeId(0));
+        pages.free_pages(c, page);
+        let flags = PageFlags { this_node: true, ..PageFlags::default() };
+        assert!(pages.alloc_pages(c, Order(0), Some(NodeId(1)), flags).is_none());
+    });
+    pages.verify().unwrap();
 }
 
 #[test]
@@ -242,16 +383,27 @@ fn a_free_with_the_wrong_order_and_a_double_free_are_detected() {
 /// (3) after everything is freed and drained, the free blocks are those of the start, as a set.
 #[test]
 fn any_schedule_keeps_every_page_in_exactly_one_place() {
-    for seed in 0..20 {
+    let models = [
+        PageModel::HotCold,
+        PageModel::Single,
+        PageModel::SingleTail,
+        PageModel::Watermark,
+        PageModel::SelfTuning,
+        PageModel::NoLists,
+    ];
+    for (seed, model) in (0..24).zip(models.into_iter().cycle()) {
         let schedule = Schedule { seed, jitter_ps: 20_000, ..Schedule::default() };
         let machine = sim(4, 2, 16, schedule);
-        let mut pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let mut pages = Pages::new(&machine, model).unwrap();
         let start = pages.buddyinfo();
         let owned: Mutex<BTreeMap<u32, u8>> = Mutex::default();
         machine.boot(|c| {
             let mut mine: Vec<Page> = Vec::new();
             for _ in 0..600 {
                 let order = Order((c.random(8).saturating_sub(4)) as u8);
+                if c.random(200) == 0 {
+                    pages.tick(c);
+                }
                 if c.random(100) < 55 {
                     let node = (c.random(3) == 0).then(|| NodeId(c.random(2) as u16));
                     let Some(page) = pages.alloc_pages(c, order, node, PageFlags::default()) else { continue };

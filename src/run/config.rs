@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::machine::presets::{Machinery, Placement, Scalar};
+use crate::page::{Fragmentation, PageModel};
 
 /// One run: machine, allocator, workload, seed.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,12 @@ pub struct MachineConfig {
     /// Which CPUs a subset consists of.
     #[serde(default)]
     pub placement: Placement,
+    /// Which page allocator (see [`PageModel::named`]); that of the allocator's time when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<String>,
+    /// Memory fragmented beforehand: level from 0 to 1, and seed (see [`Fragmentation`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragment: Option<(f64, u64)>,
     /// Preset values replaced by name; for `native`: `nodes` and `memory_mib` per node.
     #[serde(default, flatten)]
     pub overrides: BTreeMap<String, Scalar>,
@@ -57,6 +64,16 @@ impl Config {
         {
             return Err(Error::new("machine.cpus", cpus, "a whole number of 1 or more"));
         }
+        if let Some(fragment) = machine.get("fragment")
+            && !fragment.is_null()
+            && serde_json::from_value::<(f64, u64)>(fragment.clone()).is_err()
+        {
+            return Err(Error::new(
+                "machine.fragment",
+                fragment,
+                "[level, seed]: a number from 0 to 1, a whole number",
+            ));
+        }
         let machine: MachineConfig =
             serde_json::from_value(machine.clone()).map_err(|e| Error::new("machine", &machine, e.to_string()))?;
         let seed = match object.get("seed") {
@@ -78,6 +95,16 @@ impl Config {
 const MAX_NATIVE_MIB: u64 = 1 << 20;
 
 impl MachineConfig {
+    /// The page allocator around an allocator of `era`.
+    pub fn page_model(&self, era: &str) -> Result<PageModel, Error> {
+        self.pages.as_deref().map_or(Ok(PageModel::of_release(era)), PageModel::named)
+    }
+
+    /// How memory is fragmented before the run.
+    pub fn fragmentation(&self) -> Result<Option<Fragmentation>, Error> {
+        self.fragment.map(|(level, seed)| Fragmentation::new(level, seed)).transpose()
+    }
+
     /// True for the host itself.
     pub fn is_native(&self) -> bool {
         self.name == "native"

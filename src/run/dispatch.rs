@@ -10,7 +10,7 @@ use crate::alloc::{Configuration, SlabAllocator};
 use crate::error::Error;
 use crate::machine::sim::{Cancel, Schedule};
 use crate::machine::{Cpu, Machine, Native, Sim};
-use crate::page::{PageModel, Pages};
+use crate::page::Pages;
 use crate::spec::CacheId;
 use crate::topology::Topology;
 use crate::units::{PAGE_SIZE, Picos};
@@ -33,6 +33,10 @@ fn name(part: &Value) -> &str {
     part["name"].as_str().unwrap_or_default()
 }
 
+fn era(allocator: &Value) -> &str {
+    allocator["era"].as_str().unwrap_or_default()
+}
+
 /// Fills in every default of the allocator and the workload, and checks the machine.
 pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
     if config.machine.is_native() {
@@ -42,6 +46,8 @@ pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
         config.machine.cpus = Some(config.machine.machinery()?.cpus);
     }
     config.allocator = complete_allocator(&config.allocator)?;
+    config.machine.page_model(era(&config.allocator))?;
+    config.machine.fragmentation()?;
     config.workload = complete_workload(&config.workload)?;
     Ok(())
 }
@@ -167,7 +173,8 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                     let tunables = <$config as Configuration>::from_json(&config.allocator)?;
                     let started = Instant::now();
                     let mut gathered = {
-                        let mut pages = Pages::new(&machine, PageModel::HotCold)?;
+                        let model = config.machine.page_model(era(&config.allocator))?;
+                        let mut pages = Pages::fragmented(&machine, model, config.machine.fragmentation()?)?;
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
@@ -277,6 +284,9 @@ mod tests {
             ("/machine", json!({ "name": "opteron-2x4-2007", "cpus": 100_000 }), "1..8"),
             ("/machine", json!({ "name": "opteron-2x4-2007", "arena_per_node": 3 }), "at least 8 MiB"),
             ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "pages": "2.6.30" }), "machine.pages = \"2.6.30\""),
+            ("/machine", json!({ "name": "native", "fragment": [2.0, 1] }), "machine.fragment = 2"),
+            ("/machine", json!({ "name": "native", "fragment": 0.5 }), "machine.fragment = 0.5: [level, seed]"),
             ("/allocator", json!("nul"), "did you mean \"null\""),
             ("/allocator", json!("null@2"), "era of null"),
             ("/allocator", json!({ "name": "null", "order": 1 }), "parameter of null"),

@@ -1,19 +1,20 @@
 //! The executor: interprets a workload's operations on any machine with any allocator. There is one; `boot` is part of
 //! the machine.
 
-use crate::alloc::SlabAllocator;
+use crate::alloc::{SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
 use crate::machine::{Cpu, Event, Machine, PerCpu, Wakeup};
-use crate::page::Pages;
+use crate::page::{self, Pages};
 use crate::spec::CacheId;
-use crate::units::Picos;
+use crate::units::{JIFFY, Picos};
 use crate::workload::{Op, Plan};
 
 use super::net::{Context, Net, NetCounts, Received};
 use super::sched::{Running, Scheduler, TickState};
+use super::timeline::{Sample, Timeline};
 
-/// Period of the timer tick: HZ = 250 (machine-model.md §2.1).
-const TICK: Picos = Picos(4_000_000_000);
+/// Period of the timer tick.
+const TICK: Picos = JIFFY;
 
 /// What one CPU counts during the measured interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +34,7 @@ pub(super) struct Totals {
     pub(super) cpu: CpuCounts,
     pub(super) elapsed: f64,
     pub(super) cancelled: bool,
+    pub(super) timeline: Timeline,
 }
 
 /// One workload on one machine with one allocator.
@@ -42,7 +44,7 @@ pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
     pages: &'p Pages<'p, M>,
     sched: Scheduler<M>,
     net: Net<M>,
-    counts: PerCpu<M, CpuCounts>,
+    counts: PerCpu<M, (CpuCounts, Timeline)>,
     warm: Picos,
     end: Picos,
     cancel: &'a Cancel,
@@ -72,7 +74,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             pages,
             sched,
             net,
-            counts: PerCpu::new(machine, |_| CpuCounts::default()),
+            counts: PerCpu::new(machine, |_| Default::default()),
             warm,
             end,
             cancel,
@@ -83,8 +85,11 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
     pub(super) fn run(&mut self) -> Totals {
         self.machine.boot(|cpu| self.cpu_loop(cpu));
         let mut totals = Totals { elapsed: (self.end.0 - self.warm.0) as f64 / 1e12, ..Totals::default() };
-        for (_, c) in self.counts.iter_mut() {
-            totals.cpu.add(c);
+        for (cpu, (counts, timeline)) in self.counts.iter_mut() {
+            totals.cpu.add(counts);
+            if cpu.0 == 0 {
+                totals.timeline = std::mem::take(timeline);
+            }
         }
         totals.cancelled = self.cancel.is_cancelled();
         self.machine.boot(|cpu| {
@@ -106,8 +111,10 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let mut ticks = TickState::default();
         // Ticks of the CPUs are spread over the period, as a kernel's are (by CPU number).
         let mut next_tick = Picos(cpu.now().0 + TICK.0 + TICK.0 * u64::from(cpu.id().0) / 256);
+        let mut next_trim = self.alloc.period().map(|_| periodic::first(cpu.id()));
+        let mut next_drain = periodic::first(cpu.id());
         let mut warm = false;
-        let mut counts = CpuCounts::default();
+        let (mut counts, mut timeline) = (CpuCounts::default(), Timeline::default());
         let mut last_ran = u32::MAX;
         // True until the CPU has slept once without a task: only then is it no longer *newly* idle.
         let mut newly_idle = true;
@@ -127,6 +134,16 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                     next_tick = Picos(next_tick.0 + TICK.0);
                 }
                 self.sample(cpu, &mut counts);
+                self.picture(cpu, &mut timeline);
+                // Timers fire at ticks; periodic work of allocator and pages is nobody's task.
+                if now >= next_drain {
+                    self.pages.tick(cpu);
+                    next_drain = periodic::next(cpu.id(), cpu.now(), page::TICK);
+                }
+                if next_trim.is_some_and(|due| now >= due) {
+                    self.alloc.trim(cpu);
+                    next_trim = self.alloc.period().map(|period| periodic::next(cpu.id(), cpu.now(), period));
+                }
                 if self.sched.tick(cpu, &mut ticks, current.as_deref()) {
                     self.sched.yield_to_others(cpu, current.take().expect("only a running task is preempted"));
                 }
@@ -153,7 +170,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             self.sched.yield_to_others(cpu, task);
         }
         self.sample(cpu, &mut counts);
-        self.counts.with(cpu, |c| *c = counts);
+        self.picture(cpu, &mut timeline);
+        self.counts.with(cpu, |c| *c = (counts, timeline));
     }
 
     /// Lets a task run until it sleeps (`None`) or `stop` has come.
@@ -210,10 +228,22 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         }
     }
 
+    /// Pages the slab layer holds.
+    fn slab_pages(&self) -> u64 {
+        self.pages.lent().saturating_sub(self.net.frag_pages())
+    }
+
+    /// Adds what memory looks like now to the timeline.
+    fn picture(&self, cpu: &M::Cpu, timeline: &mut Timeline) {
+        if cpu.id().0 == 0 {
+            timeline.tick(|| Sample { at: cpu.now(), slab_pages: self.slab_pages(), free: self.pages.free_now() });
+        }
+    }
+
     /// Looks at how many pages the slab layer holds.
     fn sample(&self, cpu: &M::Cpu, counts: &mut CpuCounts) {
         if cpu.id().0 == 0 {
-            counts.pages_last = self.pages.lent().saturating_sub(self.net.frag_pages());
+            counts.pages_last = self.slab_pages();
             counts.pages_peak = counts.pages_peak.max(counts.pages_last);
         }
     }

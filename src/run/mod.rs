@@ -10,6 +10,7 @@ mod result;
 mod sched;
 pub mod script;
 mod sweep;
+mod timeline;
 
 pub use crate::machine::sim::Cancel;
 pub use catalog::catalog;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
 use crate::machine::{Machine, Native, Report};
-use crate::page::Pages;
+use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
 
@@ -71,7 +71,7 @@ impl Gathered {
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
-        let frames = vec![caches_frame(&infos), stats];
+        let frames = vec![caches_frame(&infos), stats, totals.timeline.frame()];
         Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
@@ -87,8 +87,10 @@ impl Gathered {
         let per_op = |n: u64| if ops == 0 { Value::Null } else { json!(n as f64 / ops as f64) };
         self.summary.insert("pages_order0_per_op".into(), per_op(stats.allocated[0]));
         self.summary.insert("zone_locks_per_op".into(), per_op(stats.zone_lock));
-        let free = pages.buddyinfo();
-        let free_blocks = (0..MAX_ORDER).map(|o| free.iter().map(|node| node[o]).sum()).collect();
+        self.summary.insert("pages".into(), json!(pages.model().name()));
+        let rows = pages.buddyinfo();
+        let free: [u64; MAX_ORDER] = std::array::from_fn(|o| rows.iter().map(|node| node[o]).sum());
+        let index = |f: &dyn Fn(usize) -> f64| Column::F64((0..MAX_ORDER).map(|o| f(o) / 1000.0).collect());
         self.frames.push(Frame {
             name: "pages",
             columns: vec![
@@ -96,7 +98,27 @@ impl Gathered {
                 ("allocated".into(), Column::U64(stats.allocated.to_vec())),
                 ("freed".into(), Column::U64(stats.freed.to_vec())),
                 ("failed".into(), Column::U64(stats.failed.to_vec())),
-                ("free_blocks".into(), Column::U64(free_blocks)),
+                ("free_blocks".into(), Column::U64(free.to_vec())),
+                ("unusable_index".into(), index(&|o| page::unusable_index(&free, o) as f64)),
+                ("fragmentation_index".into(), index(&|o| page::fragmentation_index(&free, o) as f64)),
+            ],
+        });
+        let (mut cpu, mut node, mut stat, mut count) = (vec![], vec![], vec![], vec![]);
+        for (c, n, stats) in pages.stats_by_place() {
+            for (name, value) in stats.named().into_iter().filter(|(_, v)| *v > 0) {
+                cpu.push(u64::from(c.0));
+                node.push(u64::from(n.0));
+                stat.push(name.to_string());
+                count.push(value);
+            }
+        }
+        self.frames.push(Frame {
+            name: "page_stats",
+            columns: vec![
+                ("cpu".into(), Column::U64(cpu)),
+                ("node".into(), Column::U64(node)),
+                ("stat".into(), Column::Str(stat)),
+                ("count".into(), Column::U64(count)),
             ],
         });
         self.texts.insert("buddyinfo".into(), json!(pages.buddyinfo_text()));
@@ -129,6 +151,10 @@ impl Gathered {
         row.insert("machine".into(), json!(config.machine.name));
         row.insert("cpus".into(), json!(config.machine.cpus));
         row.insert("placement".into(), json!(config.machine.placement));
+        if let Some((level, seed)) = config.machine.fragment {
+            row.insert("fragment".into(), json!(level));
+            row.insert("fragment_seed".into(), json!(seed));
+        }
         for (key, value) in &config.machine.overrides {
             row.insert(key.clone(), json!(value));
         }

@@ -3,6 +3,7 @@
 use super::array::Array;
 use super::node::{LOCK_OFFSET, Lists, Node, RECORD_BYTES};
 use super::policy::{Geometry, Tunables, array_bytes};
+use super::reap::NODE_PERIOD;
 use crate::alloc::Counters;
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::spec::CacheSpec;
@@ -24,6 +25,8 @@ pub(super) struct Cache<M: Machine> {
     pub(super) cpus: PerCpu<M, CpuSlot>,
     pub(super) nodes: Vec<Node<M>>,
     pub(super) active: Active,
+    /// Jiffy of its creation.
+    pub(super) created: u64,
     /// Where the arrays lie.
     pub(super) arrays: Vec<Addr>,
     /// 1 once the cache has been destroyed.
@@ -121,6 +124,7 @@ impl<M: Machine> Cache<M> {
             cpus: PerCpu::new(machine, |_| CpuSlot { array: Array::default(), counters: Counters::default() }),
             nodes: topology.node_ids().map(|n| Cache::node_record(machine, n, &geometry, &tunables)).collect(),
             active: Active { now: Word::new(statistics, 0), high: Word::new(statistics, 0) },
+            created: 0,
             arrays: Vec::new(),
             gone: Word::new(statistics, 0),
         };
@@ -146,6 +150,7 @@ impl<M: Machine> Cache<M> {
             addr,
             lists: SpinLock::new(machine.lock("list_lock", addr.plus(LOCK_OFFSET)), lists),
             alien: topology.node_ids().map(|_| None).collect(),
+            next_reap: Word::new(addr, 0),
         }
     }
 
@@ -172,6 +177,13 @@ impl<M: Machine> Cache<M> {
                 }
             }
         }
+    }
+
+    /// The cache is ready at jiffy `now`: the reaper trims its nodes from 4 s later on, `spread` by its address.
+    pub(super) fn start(&mut self, now: u64, spread: bool) {
+        self.created = now;
+        let later = if spread { self.descriptor.0 % NODE_PERIOD } else { 0 };
+        self.nodes.iter().for_each(|n| n.next_reap.poke(now + NODE_PERIOD + later));
     }
 
     pub(super) fn node(&self, node: NodeId) -> &Node<M> {

@@ -172,7 +172,7 @@ impl<M: Machine> Slab<'_, M> {
 
     /// Puts the `n` oldest objects of this CPU's array back into their slabs, without taking them out of the array:
     /// returning pages may wait for a lock, so the slot is left after each look.
-    fn free_oldest(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut super::node::Lists, n: usize) {
+    pub(super) fn free_oldest(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut super::node::Lists, n: usize) {
         cache.cpus.with(cpu, |c| c.array.read(cpu, 0, n));
         for i in 0..n {
             let object = cache.cpus.with(cpu, |c| c.array.get(i));

@@ -9,7 +9,7 @@
 //!
 //! Boot: the general caches (`size-32` … `size-4194304`) come first, with arrays at reserved addresses, as the kernel's
 //! static boot arrays; when all exist, their arrays move into objects of theirs, and later caches get theirs from the
-//! start. Node 0's first CPU asks for the memory. Left out: the periodic reaper, run-time tuning, debug options, grace
+//! start. Node 0's first CPU asks for the memory. Left out: run-time tuning, debug options, grace
 //! periods of SLAB_DESTROY_BY_RCU, the cache of caches.
 
 mod array;
@@ -19,6 +19,7 @@ mod grow;
 mod header;
 mod node;
 mod policy;
+mod reap;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -30,10 +31,10 @@ use std::sync::Mutex;
 
 use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
-use crate::machine::{Access, Addr, Arena, Cpu, Machine, Wakeup, cost};
+use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup, cost};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request};
-use crate::units::{CpuId, NodeId, Picos};
+use crate::units::{CpuId, LINE, NodeId, Picos};
 
 use cache::{Cache, CpuSlot};
 use policy::{Geometry, KMALLOC_MAX, Tunables};
@@ -63,6 +64,10 @@ pub struct Slab<'p, M: Machine> {
     config: Config,
     order_break: u8,
     caches: Vec<Cache<M>>,
+    /// The list of caches, held by a run of the reaper (kernel: cache_chain_mutex).
+    chain: SpinLock<M, ()>,
+    /// The node whose aliens the CPU's next run drains.
+    reap_node: PerCpu<M, NodeId>,
     several_nodes: bool,
     /// Nodes to try, by the node of the CPU (kernel: zonelist).
     fallback: Vec<Vec<NodeId>>,
@@ -84,6 +89,8 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             config: config.clone(),
             order_break: policy::order_break(config, memory),
             caches: Vec::new(),
+            chain: SpinLock::new(machine.lock("cache_chain_mutex", machine.reserve(LINE, NodeId(0))), ()),
+            reap_node: PerCpu::new(machine, |cpu| NodeId((topology.node_of(cpu).0 + 1) % topology.nodes() as u16)),
             several_nodes: topology.nodes() > 1,
             fallback: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             private_headers: private.transpose().map_err(|e| Error::new("machine.memory", memory, e))?,
@@ -92,12 +99,12 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             let spec = CacheSpec::new(format!("size-{size}"), size).hwcache();
             let (geometry, tunables) = slab.shape(&spec)?;
             let arrays = slab.reserved_arrays(&tunables);
-            slab.add(spec, geometry, tunables, &arrays);
+            slab.add(spec, geometry, tunables, &arrays, Picos(0));
         }
         if config.metadata == Metadata::Kmalloc {
-            let arrays: Vec<Vec<Addr>> =
+            let made: Vec<(Vec<Addr>, Picos)> =
                 (0..GENERAL.len()).map(|i| slab.kmalloc_arrays(&slab.caches[i].tunables)).collect::<Result<_, _>>()?;
-            slab.caches.iter_mut().zip(&arrays).for_each(|(cache, a)| cache.place_arrays(machine, a));
+            slab.caches.iter_mut().zip(&made).for_each(|(cache, (arrays, _))| cache.place_arrays(machine, arrays));
         }
         Ok(slab)
     }
@@ -111,11 +118,11 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             return Err(Error::new("cache.name", format!("{:?}", spec.name), "a name that no cache has"));
         }
         let (geometry, tunables) = self.shape(&spec)?;
-        let arrays = match self.config.metadata {
+        let (arrays, now) = match self.config.metadata {
             Metadata::Kmalloc => self.kmalloc_arrays(&tunables)?,
-            Metadata::Free => self.reserved_arrays(&tunables),
+            Metadata::Free => (self.reserved_arrays(&tunables), self.on_first_cpu(|cpu| cpu.now())),
         };
-        Ok(self.add(spec, geometry, tunables, &arrays))
+        Ok(self.add(spec, geometry, tunables, &arrays, now))
     }
 
     #[inline]
@@ -143,6 +150,13 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         cpu.work(cost::KMALLOC_LOOKUP);
         cpu.irq_save();
         self.free_cpu(cpu, self.cache_of(cpu, object.addr()), object.addr());
+    }
+    fn period(&self) -> Option<Picos> {
+        self.config.reaper.then_some(reap::PERIOD)
+    }
+    /// One run of the reaper on this CPU, also when it does not run by itself.
+    fn trim(&self, cpu: &M::Cpu) {
+        self.reap(cpu);
     }
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
@@ -211,12 +225,14 @@ impl<M: Machine> Slab<'_, M> {
         Ok((geometry, Tunables::new(&self.config, geometry.slot, cpus)))
     }
 
-    fn add(&mut self, spec: CacheSpec, geometry: Geometry, tunables: Tunables, arrays: &[Addr]) -> CacheId {
+    fn add(&mut self, spec: CacheSpec, geometry: Geometry, tunables: Tunables, arrays: &[Addr], now: Picos) -> CacheId {
         let id = self.caches.len() as u32;
         let from_cache = geometry.off_slab && self.config.metadata == Metadata::Kmalloc;
         let header_cache = general(geometry.management).filter(|_| from_cache);
         let machine = self.pages.machine();
-        self.caches.push(Cache::new(machine, id, spec, geometry, tunables, header_cache, arrays));
+        let mut cache = Cache::new(machine, id, spec, geometry, tunables, header_cache, arrays);
+        cache.start(now.jiffies(), self.config.reap_spread);
+        self.caches.push(cache);
         CacheId(id)
     }
 
@@ -227,21 +243,10 @@ impl<M: Machine> Slab<'_, M> {
         requests.into_iter().map(|(bytes, node)| machine.reserve(bytes, node)).collect()
     }
 
-    /// Objects of the general caches for the arrays of a cache. Creating a cache is work of the machine's first CPU; the
-    /// others sleep through it, so that all clocks agree afterwards.
-    fn kmalloc_arrays(&self, tunables: &Tunables) -> Result<Vec<Addr>, Error> {
-        let machine = self.pages.machine();
-        let requests = cache::array_requests(machine.topology(), tunables);
-        let made = Mutex::new((Vec::new(), Picos(0)));
-        machine.boot(|cpu| {
-            if cpu.id() != CpuId(0) {
-                while cpu.idle(None) != Wakeup::Quiet {}
-                let end = made.lock().expect("no holder panics").1;
-                while cpu.now() < end {
-                    cpu.idle(Some(end));
-                }
-                return;
-            }
+    /// Objects of the general caches for the arrays of a cache, and the time when they were there.
+    fn kmalloc_arrays(&self, tunables: &Tunables) -> Result<(Vec<Addr>, Picos), Error> {
+        let requests = cache::array_requests(self.pages.machine().topology(), tunables);
+        let (got, now) = self.on_first_cpu(|cpu| {
             let mut got = Vec::new();
             for &(bytes, node) in &requests {
                 match self.kmalloc(cpu, bytes, Request { node: Some(node), ..Request::default() }) {
@@ -252,10 +257,8 @@ impl<M: Machine> Slab<'_, M> {
             if got.len() < requests.len() {
                 got.drain(..).for_each(|addr| self.kfree(cpu, Object::at(addr)));
             }
-            let end = cpu.now();
-            *made.lock().expect("no holder panics") = (got, end);
+            (got, cpu.now())
         });
-        let (got, _) = made.into_inner().expect("no holder panics");
         if got.len() < requests.len() {
             let bytes: u64 = requests.iter().map(|(bytes, _)| bytes).sum();
             return Err(Error::new(
@@ -264,6 +267,25 @@ impl<M: Machine> Slab<'_, M> {
                 format!("room for {bytes} bytes of arrays per cache"),
             ));
         }
-        Ok(got)
+        Ok((got, now))
+    }
+
+    /// Runs `f` on the machine's first CPU, whose work creating a cache is; the others sleep through it, so that all
+    /// clocks agree afterwards.
+    fn on_first_cpu<R: Send>(&self, f: impl Fn(&M::Cpu) -> R + Sync) -> R {
+        let made = Mutex::new((None, Picos(0)));
+        self.pages.machine().boot(|cpu| {
+            if cpu.id() != CpuId(0) {
+                while cpu.idle(None) != Wakeup::Quiet {}
+                let end = made.lock().expect("no holder panics").1;
+                while cpu.now() < end {
+                    cpu.idle(Some(end));
+                }
+                return;
+            }
+            let result = f(cpu);
+            *made.lock().expect("no holder panics") = (Some(result), cpu.now());
+        });
+        made.into_inner().expect("no holder panics").0.expect("the first CPU has run")
     }
 }

@@ -8,7 +8,7 @@ use super::grow::Growth;
 use super::header::{Headers, SlabList};
 use super::policy::Geometry;
 use crate::alloc::Stat;
-use crate::machine::{Access, Addr, Cpu, Machine, SpinLock, cost};
+use crate::machine::{Access, Addr, Cpu, Machine, SpinLock, Word, cost};
 use crate::spec::Request;
 use crate::units::NodeId;
 
@@ -23,6 +23,8 @@ pub(super) struct Node<M: Machine> {
     pub(super) lists: SpinLock<M, Lists>,
     /// Objects of node k freed on this node wait in `alien[k]`. `None` for the node itself, and on one node.
     pub(super) alien: Vec<Option<SpinLock<M, Array>>>,
+    /// Jiffy from which the reaper may trim shared array and free list again. Read and written without a lock.
+    pub(super) next_reap: Word,
 }
 
 /// What `list_lock` protects. `free_objects = Σ (num − inuse)` over partial and free slabs; inuse is `num` in full,
@@ -232,21 +234,25 @@ impl<M: Machine> Slab<'_, M> {
         for node in &cache.nodes {
             let mut lists = node.lists.lock(cpu);
             node.charge(cpu);
-            if let Some(mut shared) = lists.shared.take() {
-                let n = shared.len();
-                shared.read(cpu, 0, n);
-                (0..n).for_each(|i| self.put_object(cpu, cache, &mut lists, shared.get(i)));
-                shared.slide(cpu, n);
-                lists.shared = Some(shared);
-            }
+            let n = lists.shared.as_ref().map_or(0, Array::len);
+            self.free_shared(cpu, cache, &mut lists, n);
         }
         for node in &cache.nodes {
             while self.destroy_coldest(cpu, cache, node) {}
         }
     }
 
+    /// Puts the `n` oldest objects of a node's shared array back into their slabs.
+    pub(super) fn free_shared(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, n: usize) {
+        let Some(mut shared) = lists.shared.take() else { return };
+        shared.read(cpu, 0, n);
+        (0..n).for_each(|i| self.put_object(cpu, cache, lists, shared.get(i)));
+        shared.slide(cpu, n);
+        lists.shared = Some(shared);
+    }
+
     /// Destroys the last slab of a free list, the pages outside the lock (kernel: drain_freelist); false if there is none.
-    fn destroy_coldest(&self, cpu: &M::Cpu, cache: &Cache<M>, node: &Node<M>) -> bool {
+    pub(super) fn destroy_coldest(&self, cpu: &M::Cpu, cache: &Cache<M>, node: &Node<M>) -> bool {
         let mut lists = node.lists.lock(cpu);
         node.charge(cpu);
         let Some(slab) = lists.free.last() else { return false };

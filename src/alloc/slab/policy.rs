@@ -51,6 +51,10 @@ pub struct Config {
     pub sharedfactor: Option<u64>,
     /// Where arrays and off-slab headers come from.
     pub metadata: Metadata,
+    /// The reaper runs on every CPU every two seconds.
+    pub reaper: bool,
+    /// The first trim of a cache's nodes, 4 s after its creation, is put off by its address, by up to 4 s more.
+    pub reap_spread: bool,
 }
 
 impl Configuration for Config {
@@ -71,6 +75,16 @@ impl Configuration for Config {
             unit: "",
             meaning: "where arrays and off-slab headers come from: kmalloc (own caches, as in the kernel) or free",
         },
+        Parameter {
+            name: "reaper",
+            unit: "",
+            meaning: "the periodic reaper runs, every 2 s on each CPU: true or false",
+        },
+        Parameter {
+            name: "reap_spread",
+            unit: "",
+            meaning: "a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false",
+        },
     ];
 
     fn era(era: &str) -> Option<Self> {
@@ -81,6 +95,8 @@ impl Configuration for Config {
             batchcount: None,
             sharedfactor: None,
             metadata: Metadata::Kmalloc,
+            reaper: true,
+            reap_spread: true,
         })
     }
 

@@ -8,6 +8,7 @@ use super::header::{Header, Headers};
 use crate::alloc::{CacheInfo, Counters, Placement, Stat};
 use crate::machine::{Addr, Machine};
 use crate::page::{Field, Pfn};
+use crate::units::HZ;
 
 /// Entries of a list in a recording.
 const LISTED: usize = 400;
@@ -124,6 +125,8 @@ impl<M: Machine> Slab<'_, M> {
                 })
             })
             .collect();
+        let since = |jiffy: u64| jiffy.saturating_sub(cache.created) / HZ;
+        let next_reap: Vec<u64> = cache.nodes.iter().map(|n| since(n.next_reap.peek())).collect();
         let mut all = Counters::default();
         let cpu_rows: Vec<Value> = cache
             .cpus
@@ -145,6 +148,7 @@ impl<M: Machine> Slab<'_, M> {
                 "off_slab": u8::from(g.off_slab), "flags": format!("{:#x}", flags(cache)),
                 "has_ctor": u8::from(cache.spec.ctor),
             },
+            "next_reap_seconds": next_reap,
             "node": node_rows,
             "cpu": cpu_rows,
             "nr_slabs": slabs,

@@ -39,12 +39,15 @@ use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
 use crate::page::{Field, Pages, Pfn};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
-use crate::units::NodeId;
+use crate::units::{NodeId, Picos};
 
 use chain::{Chain, Links};
 use cpu::CpuSlot;
 use node::{List, ListId, NodeSlot, SLAB};
 use policy::{Geometry, KMALLOC};
+
+/// Period of the trimmer on each CPU (kernel: cache_trim_worker).
+const TRIM_PERIOD: Picos = Picos(3_000_000_000_000);
 
 /// The SLQB allocator.
 pub struct Slqb<'p, M: Machine> {
@@ -183,6 +186,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         }
         cache.trim_cpu(cpu);
         topology.node_ids().for_each(|n| cache.trim_node(cpu, n));
+    }
+    fn period(&self) -> Option<Picos> {
+        Some(TRIM_PERIOD)
     }
     /// One round of periodic trimming, for every cache, newest first: the local node's list, then the CPU's. Four rounds
     /// empty an idle full LIFO.

@@ -8,7 +8,7 @@ use super::word::{self, Kind, Slab};
 use super::{Cache, Slub};
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::FrameList;
+use crate::page::{FrameList, Pfn};
 use crate::spec::Request;
 use crate::units::NodeId;
 
@@ -18,8 +18,8 @@ use crate::units::NodeId;
 pub(super) struct CpuSlab {
     /// Head of the private list, as free pointers lie in memory (see [`word::encode`]).
     freelist: u64,
-    /// The cpu slab: frozen, on no list.
-    pub slab: Option<Slab>,
+    /// The cpu slab: frozen, on no list. [`NO_SLAB`]: none (one comparison on the path of a free instead of two).
+    slab: Slab,
     /// Its node.
     pub node: NodeId,
     /// Address of this structure.
@@ -31,11 +31,30 @@ pub(super) struct CpuSlab {
     outstanding: i64,
 }
 
+/// No frame has this number.
+const NO_SLAB: Slab = Slab(Pfn(u32::MAX));
+
 impl CpuSlab {
     pub fn new(addr: Addr) -> CpuSlab {
         let counters = Counters::default();
         let waiting = FrameList::default();
-        CpuSlab { freelist: word::encode(None), slab: None, node: NodeId(0), addr, waiting, counters, outstanding: 0 }
+        CpuSlab {
+            freelist: word::encode(None),
+            slab: NO_SLAB,
+            node: NodeId(0),
+            addr,
+            waiting,
+            counters,
+            outstanding: 0,
+        }
+    }
+    /// The cpu slab.
+    pub fn slab(&self) -> Option<Slab> {
+        (self.slab != NO_SLAB).then_some(self.slab)
+    }
+    /// Replaces the cpu slab.
+    pub fn set_slab(&mut self, slab: Option<Slab>) {
+        self.slab = slab.unwrap_or(NO_SLAB);
     }
     /// The first object of the private list.
     pub fn freelist(&self) -> Option<Addr> {
@@ -116,7 +135,7 @@ impl<M: Machine> Slub<'_, M> {
         let hit = cache.cpus.with(cpu, |c| {
             cpu.touch(cache.cpu_pointer(cpu.id()), Access::Read);
             cpu.touch(c.addr, Access::Write);
-            let own = c.slab == Some(slab);
+            let own = c.slab == slab;
             if own {
                 cpu.work(cost::SLUB_FREE_FAST);
                 self.pages.arena().store(cpu, object.plus(cache.layout.offset), c.freelist);

@@ -36,7 +36,7 @@ impl<M: Machine> Cache<M> {
             .cpus
             .iter_mut()
             .map(|(_, c)| {
-                let own = c.slab.map_or(0, |s| objects - s.inuse(pages));
+                let own = c.slab().map_or(0, |s| objects - s.inuse(pages));
                 own + length(pages, c.freelist(), offset, objects)
             })
             .sum();
@@ -123,11 +123,11 @@ impl<M: Machine> Slub<'_, M> {
         let cpus = cache.cpus.iter_mut().map(|(cpu, c)| {
             json!({
                 "cpu": cpu.0,
-                "slab": u64::from(c.slab.is_some()),
-                "objects": c.slab.map_or(0, |_| layout.objects),
-                "inuse": c.slab.map_or(0, |s| s.inuse(pages)),
+                "slab": u64::from(c.slab().is_some()),
+                "objects": c.slab().map_or(0, |_| layout.objects),
+                "inuse": c.slab().map_or(0, |s| s.inuse(pages)),
                 "freelist": length(pages, c.freelist(), layout.offset, layout.objects),
-                "slab_node": c.slab.map_or(-1, |s| i64::from(pages.node_of(s.0).0)),
+                "slab_node": c.slab().map_or(-1, |s| i64::from(pages.node_of(s.0).0)),
                 // The release has no per-CPU partial list; recordings show zeros.
                 "partial_slabs": 0,
                 "partial_free": 0,

@@ -26,7 +26,7 @@ impl<M: Machine> Slub<'_, M> {
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         cpu.work(cost::SLUB_ALLOC_SLOW);
         cpu.touch(cache.descriptor, Access::Read);
-        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab) {
+        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab()) {
             slab.lock(self.pages, cpu);
             if want.node.is_none_or(|n| n == self.pages.node_of(slab.0)) {
                 cache.count(cpu, Stat::AllocRefill);
@@ -61,7 +61,7 @@ impl<M: Machine> Slub<'_, M> {
         slab.set(self.pages, None, cache.layout.objects);
         cache.cpus.with(cpu, |c| {
             c.set_freelist(rest);
-            c.slab = Some(slab);
+            c.set_slab(Some(slab));
             c.node = self.pages.node_of(slab.0);
             c.counters.count(Stat::AllocSlowpath);
         });
@@ -113,7 +113,7 @@ impl<M: Machine> Slub<'_, M> {
     fn deactivate(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) {
         cpu.work(cost::SLUB_DEACTIVATE);
         let mut private = cache.cpus.with(cpu, |c| {
-            c.slab = None;
+            c.set_slab(None);
             c.set_freelist(None)
         });
         let (arena, offset) = (self.pages.arena(), cache.layout.offset);
@@ -151,7 +151,7 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Gives this CPU's slab up, if it has one (kernel: flush_slab).
     pub(super) fn flush(&self, cpu: &M::Cpu, cache: &Cache<M>) {
-        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab) {
+        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab()) {
             cache.count(cpu, Stat::CpuslabFlush);
             slab.lock(self.pages, cpu);
             self.deactivate(cpu, cache, slab);

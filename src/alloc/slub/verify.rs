@@ -60,8 +60,8 @@ impl<M: Machine> Cache<M> {
         let mut outstanding = 0;
         for (cpu, c) in self.cpus.iter_mut() {
             outstanding += c.outstanding();
-            ensure!(c.slab.is_some() || c.freelist().is_none(), &name, "CPU {cpu} has a private list and no slab");
-            if let Some(slab) = c.slab {
+            ensure!(c.slab().is_some() || c.freelist().is_none(), &name, "CPU {cpu} has a private list and no slab");
+            if let Some(slab) = c.slab() {
                 put(slab, Place::Cpu(cpu.0))?;
                 let node = pages.node_of(slab.0);
                 ensure!(c.node == node, place_name(&name, slab), "CPU {cpu} says node {}, pages lie on {node}", c.node);

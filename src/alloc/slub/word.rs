@@ -7,7 +7,7 @@
 //! | `Flags` bit 2 | FROZEN: belongs to a CPU, is on no list | holder of the lock |
 //! | `Flags` bit 3 | LARGE: a kmalloc that went to the page allocator | creation; cleared with the page |
 //! | `Flags` bit 4 | WAITING: empty, its pages wait for a grace period | the discarding CPU |
-//! | `Owner` | index of the cache + 1 | creation |
+//! | `Owner` | index of the cache | creation |
 //! | `Counters` | the slab's own freelist (LARGE: the order; WAITING: when it may go) | holder of the lock |
 //! | `Extra` | inuse | holder of the lock |
 //!
@@ -25,16 +25,19 @@ const FROZEN: u64 = 1 << 2;
 const LARGE: u64 = 1 << 3;
 const WAITING: u64 = 1 << 4;
 
-/// A free pointer as it lies in memory: address + 1, 0 at the end of a list (offset 0 of the arena is an object).
+/// The free pointer that ends a list (kernel: NULL; here offset 0 of the arena is an object).
+const END: u64 = u64::MAX;
+
+/// A free pointer as it lies in memory.
 pub(super) const fn encode(object: Option<Addr>) -> u64 {
     match object {
-        Some(addr) => addr.0 + 1,
-        None => 0,
+        Some(addr) => addr.0,
+        None => END,
     }
 }
 /// The address in a free pointer.
 pub(super) const fn decode(word: u64) -> Option<Addr> {
-    if word == 0 { None } else { Some(Addr(word - 1)) }
+    if word == END { None } else { Some(Addr(word)) }
 }
 /// Reads the free pointer of `object`, `offset` bytes into it.
 #[inline]
@@ -62,7 +65,7 @@ impl Kind {
     #[inline]
     fn new(flags: u64, owner: u64) -> Kind {
         if flags & (SLAB | WAITING) == SLAB {
-            Kind::Slab(owner as usize - 1)
+            Kind::Slab(owner as usize)
         } else if flags & LARGE != 0 {
             Kind::Large
         } else {
@@ -79,7 +82,7 @@ impl Slab {
     /// Makes the descriptor of a new slab of cache `owner`: nothing in use.
     pub(super) fn found<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, owner: usize, freelist: Option<Addr>) {
         pages.store(cpu, self.0, Field::Flags, SLAB);
-        pages.poke(self.0, Field::Owner, owner as u64 + 1);
+        pages.poke(self.0, Field::Owner, owner as u64);
         pages.poke(self.0, Field::Counters, encode(freelist));
         pages.poke(self.0, Field::Extra, 0);
     }
@@ -164,6 +167,6 @@ impl Slab {
     /// Index of the owning cache, waiting slabs included; `None` for a page that is no slab.
     pub(super) fn owner<M: Machine>(self, pages: &Pages<'_, M>) -> Option<usize> {
         let slab = pages.peek(self.0, Field::Flags) & SLAB != 0;
-        slab.then(|| pages.peek(self.0, Field::Owner) as usize - 1)
+        slab.then(|| pages.peek(self.0, Field::Owner) as usize)
     }
 }

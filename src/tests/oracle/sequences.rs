@@ -147,9 +147,8 @@ impl Params<'_> {
     }
 }
 
-/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built, which
-/// `reap` is on an allocator without a reaper.
-pub(super) fn script(group: &Group, reaper: bool) -> Option<(Script, Vec<(u64, u64)>)> {
+/// The script of a group with `live` and `live_bytes` of its checkpoints; `None` for a sequence that is not built.
+pub(super) fn script(group: &Group) -> Option<(Script, Vec<(u64, u64)>)> {
     let names: Vec<String> =
         group.lines.iter().map(|l| l["checkpoint"].as_str().expect("checkpoint").to_string()).collect();
     let trims = names.iter().filter(|n| n.starts_with("trim_")).count() as u64;
@@ -167,7 +166,7 @@ pub(super) fn script(group: &Group, reaper: bool) -> Option<(Script, Vec<(u64, u
         "trim_rounds" => trim_rounds(&mut w, &p, cpus),
         "remote_burst" => remote_burst(&mut w, &p),
         "node_alloc" => node_alloc(&mut w, &p, cpus),
-        "reap" if reaper => reap(&mut w, &p, cpus),
+        "reap" => reap(&mut w, &p, cpus),
         "mixed_churn" => mixed_churn(&mut w, &p),
         "mixed_stack" => mixed_stack(&mut w, &p),
         _ => return None,

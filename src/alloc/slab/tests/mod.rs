@@ -2,6 +2,7 @@
 
 mod examples;
 mod racing;
+mod reaping;
 mod rules;
 
 use std::sync::Mutex;
