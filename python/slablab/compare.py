@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import config
 from slablab.result import Sweep
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slablab.store import Store
 
-    Baseline = str | config.Part | Mapping[str, Any] | Sweep
+    Baseline: TypeAlias = str | config.Part | Mapping[str, Any] | Sweep
 
 DRAWS = 2000
 """Resamples of a bootstrap: the ends of the interval move by less than a hundredth of its width."""

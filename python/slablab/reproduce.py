@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from slablab.sweep import StoreLike
+
 QUICK_CLIENTS = (1, 2, 4, 8, 12, 16)
 """Points of a quick look, with one seed each."""
 SENSITIVITY_CLIENTS = (10, 12, 14, 16)
@@ -23,12 +25,19 @@ SENSITIVITY_FACTORS = (0.7, 1.4)
 
 
 def reproduce(
-    name: str, *, quick: bool = False, seeds: int = 5, seed: int = 1, threads: int | None = None, progress: bool = False
+    name: str,
+    *,
+    quick: bool = False,
+    seeds: int = 5,
+    seed: int = 1,
+    store: StoreLike = None,
+    threads: int | None = None,
+    progress: bool = False,
 ) -> Reproduction:
     """Runs a published figure again: every allocator at every point, best of `seeds` seeds.
 
     `quick` takes a few points and one seed. Two constants come fitted on the published SLAB series; everything else is
-    a prediction.
+    a prediction. `store` keeps finished runs in a file, as that of `sweep` does.
     """
     figure = published.named(name)
     whole("seeds", seeds, "1 or more")
@@ -39,6 +48,7 @@ def reproduce(
         over=_over(figure, QUICK_CLIENTS if quick else figure.clients),
         repeats=1 if quick else seeds,
         seed=seed,
+        store=store,
         threads=threads,
         progress=progress,
     )

@@ -150,6 +150,14 @@ class Store:
         runs = [self._result(row, 0) for row in self._rows(query, version or self.version)]
         return Sweep.gathered(runs)
 
+    def export(self, path: str | os.PathLike[str], frame: str = "summary") -> int:
+        """Writes a frame of `sweep()` to a .parquet, .arrow or .csv file; returns its rows."""
+        from pathlib import Path
+
+        from slablab.export import export
+
+        return export(self.sweep(self.only()), Path(path), frame)
+
     def ls(self) -> pd.DataFrame:
         """One row per version, machine, allocator and workload: runs, seconds they took, when the last ended."""
         import pandas as pd

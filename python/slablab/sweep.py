@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import _core, config
 from slablab.executors import elsewhere, usable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slablab._core import _Crossing as Crossing
     from slablab.store import Store
 
-    StoreLike = str | os.PathLike[str] | Store | None
+    StoreLike: TypeAlias = str | os.PathLike[str] | Store | None
 
 
 class SweepInterrupted(KeyboardInterrupt):
