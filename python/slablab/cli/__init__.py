@@ -7,6 +7,7 @@ that names the parameter, the value and what would be right; nothing has run by 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import warnings
@@ -47,11 +48,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def shell() -> NoReturn:
+    """The entry point of the command: `main`, and out without taking the interpreter apart.
+
+    What the interpreter would free piece by piece, the system frees at once; with pandas loaded that is a quarter of a
+    second, which a stopped command has not got.
+    """
+    status = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
 def _main(argv: Sequence[str] | None) -> int:
     try:
         given = parser().parse_args(argv)
     except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 1
+        return left.code if isinstance(left.code, int) else 0
     command: Callable[[argparse.Namespace], int] = given.command
     with warnings.catch_warnings():
         warnings.showwarning = _one_line  # type: ignore[assignment]

@@ -48,7 +48,8 @@ def run(given: argparse.Namespace) -> int:
     if given.words is not None:
         found = candidates(given.words)
         if given.show_code:
-            return out.script("from slablab.cli.completion import candidates", f"print(candidates({given.words!r}))")
+            line = f"print(*candidates({given.words!r}), sep='\\n')"
+            return out.script("from slablab.cli.completion import candidates", line)
         if given.json:
             print(json.dumps(found))
             return 0

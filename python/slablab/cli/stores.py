@@ -70,6 +70,7 @@ def gc_(given: argparse.Namespace) -> int:
     if given.show_code:
         asked = "" if given.gone is None else repr(given.gone)
         return out.script(f"with sl.Store({given.store!r}) as store:", f"    print(store.gc({asked}), 'deleted')")
+    Store(given.store, write=False).close()  # refuses what is no store yet, before anything is made
     with Store(given.store, write=not given.dry_run) as kept:
         counts = {**kept.others(), kept.version: len(kept)}
         gone = sum(n for v, n in counts.items() if (v == given.gone if given.gone is not None else v != kept.version))
