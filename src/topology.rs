@@ -7,6 +7,8 @@ use crate::units::{CpuId, NodeId};
 pub enum Distance {
     /// The same CPU.
     Own,
+    /// Two threads of one core.
+    SameCore,
     /// Two CPUs on one second-level cache.
     SameL2,
     /// One socket, one last-level cache.
@@ -22,6 +24,8 @@ pub enum Distance {
 pub struct Place {
     /// Socket.
     pub socket: u16,
+    /// Core, counted through the machine; its threads share the first-level cache.
+    pub core: u16,
     /// Second-level cache, counted through the machine.
     pub l2: u16,
     /// Last-level cache, counted through the machine.
@@ -49,7 +53,7 @@ impl Topology {
         let per = cpus.div_ceil(nodes);
         let places = (0..cpus).map(|c| {
             let node = (c / per).min(nodes - 1);
-            Place { socket: node, l2: c, llc: node, node: NodeId(node) }
+            Place { socket: node, core: c, l2: c, llc: node, node: NodeId(node) }
         });
         Topology::new(places.collect(), vec![bytes; usize::from(nodes)])
     }
@@ -92,6 +96,8 @@ impl Topology {
         let (x, y) = (self.place(a), self.place(b));
         if a == b {
             Distance::Own
+        } else if x.core == y.core {
+            Distance::SameCore
         } else if x.l2 == y.l2 {
             Distance::SameL2
         } else if x.socket != y.socket {
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_node_without_cpus_comes_before_those_with() {
-        let place = |node| Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+        let place = |node| Place { socket: node, core: node, l2: node, llc: node, node: NodeId(node) };
         let t = Topology::new(vec![place(0), place(1)], vec![1 << 22; 3]);
         let order = |n| t.fallback(NodeId(n)).iter().map(|n| n.0).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(2)], [[0, 2, 1], [1, 2, 0], [2, 0, 1]]);

@@ -51,11 +51,108 @@ pub trait Machine: Sync + Sized {
 
     /// What the machine counted: locks, idle time. When no CPU runs.
     fn report(&mut self) -> Report;
-    /// Forgets those counts: the end of a warm-up.
+    /// Counts from `start` to `end` only, and forgets what was counted. Before a run.
+    fn measure(&self, start: Picos, end: Picos);
+    /// Forgets the counts of locks: the end of a warm-up.
     fn reset_report(&self, cpu: &Self::Cpu);
 
     /// Runs `body` on every CPU and returns when all have returned.
     fn boot(&self, body: impl Fn(&Self::Cpu) + Sync);
+}
+
+/// Whose time passes on a CPU. Lock waits, line transfers and sleep are told apart from all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Section {
+    /// User and protocol code.
+    #[default]
+    Workload,
+    /// The allocator, up to where it leaves its fast path.
+    Fast,
+    /// The allocator's slow paths.
+    Slow,
+    /// The page allocator.
+    Pages,
+    /// Run queues, wake-ups, context switches.
+    Scheduler,
+}
+
+impl Section {
+    /// All sections in order.
+    pub const ALL: &'static [Section] =
+        &[Section::Workload, Section::Fast, Section::Slow, Section::Pages, Section::Scheduler];
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Section::Workload => "workload",
+            Section::Fast => "allocator, fast paths",
+            Section::Slow => "allocator, slow paths",
+            Section::Pages => "page allocator",
+            Section::Scheduler => "scheduler",
+        }
+    }
+}
+
+/// An operation whose latency is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// An object is taken.
+    Alloc,
+    /// An object is given back.
+    Free,
+}
+
+impl Operation {
+    /// Both operations.
+    pub const ALL: &'static [Operation] = &[Operation::Alloc, Operation::Free];
+}
+
+/// How deep an operation went: the deepest step it took, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Path {
+    /// The fast path alone.
+    Fast,
+    /// A slow path without a lock of lists: an allocation refilled, a free went to a slab that is not this CPU's.
+    Refill,
+    /// It took a lock of lists or queues.
+    List,
+    /// It went to the page allocator.
+    Page,
+}
+
+impl Path {
+    /// All paths in order.
+    pub const ALL: &'static [Path] = &[Path::Fast, Path::Refill, Path::List, Path::Page];
+    /// Name in reports: a free that leaves its fast path without a list lock is a remote one.
+    pub const fn name(self, operation: Operation) -> &'static str {
+        match (self, operation) {
+            (Path::Fast, _) => "fast",
+            (Path::Refill, Operation::Alloc) => "refill",
+            (Path::Refill, Operation::Free) => "remote",
+            (Path::List, _) => "node list",
+            (Path::Page, _) => "page",
+        }
+    }
+}
+
+/// Latencies of one operation on one path, in picoseconds; quantiles to 6 %.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyReport {
+    /// Which operation.
+    pub operation: Operation,
+    /// How deep it went.
+    pub path: Path,
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean_ps: u64,
+    /// Half are below.
+    pub p50_ps: u64,
+    /// Nine of ten are below.
+    pub p90_ps: u64,
+    /// Ninety-nine of a hundred are below.
+    pub p99_ps: u64,
+    /// The longest.
+    pub max_ps: u64,
 }
 
 /// What a machine counted during a run.
@@ -63,6 +160,14 @@ pub trait Machine: Sync + Sized {
 pub struct Report {
     /// Acquisitions and waits per class of lock.
     pub locks: Vec<LockReport>,
+    /// Where the time of all CPUs went, in picoseconds: the parts add up to CPUs × measured time. Empty on Native.
+    pub time: Vec<(String, u64)>,
+    /// Latencies of the allocator's operations. Empty on Native.
+    pub latencies: Vec<LatencyReport>,
+    /// Points of interaction that were passed out of order, and the farthest, in picoseconds (order = skewed).
+    pub inversions: u64,
+    /// See `inversions`.
+    pub max_inversion_ps: u64,
     /// Idle time over all CPUs, in picoseconds.
     pub idle_ps: u64,
     /// Hash over all points of interaction: equal for equal runs. 0 where time is not ours.
@@ -150,6 +255,21 @@ pub trait Cpu: Sized {
     fn footprint(&self, lines: u32);
     /// Copies `bytes` of payload to (`write`) or from memory at `addr`: really done on Native, charged on Sim per blob.
     fn copy(&self, arena: &Arena, addr: Addr, bytes: u64, write: bool);
+
+    /// From here on time is of `section`; returns whose it was. Reports only.
+    #[inline(always)]
+    fn enter(&self, _section: Section) -> Section {
+        Section::Workload
+    }
+    /// An allocator's operation begins: its time is of the fast path until it says otherwise. Reports only.
+    #[inline(always)]
+    fn begin(&self, _operation: Operation) {}
+    /// The operation under way, if there is one, has left its fast path. Reports only.
+    #[inline(always)]
+    fn leave_fast_path(&self) {}
+    /// It ends; time is again whose it was.
+    #[inline(always)]
+    fn end(&self) {}
 
     /// Interrupts off until the guard is dropped; charges save and restore.
     fn irq_save(&self) {

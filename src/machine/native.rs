@@ -100,6 +100,8 @@ impl Machine for Native {
     fn report(&mut self) -> Report {
         Report { oversubscribed: self.oversubscribed(), ..Report::default() }
     }
+    fn measure(&self, _start: Picos, _end: Picos) {}
+
     fn reset_report(&self, _: &NativeCpu) {}
     fn boot(&self, body: impl Fn(&NativeCpu) + Sync) {
         let shared = &self.shared;

@@ -1,6 +1,6 @@
 //! The paths of an allocation and a free: zonelist, marks, per-CPU lists, zone lock.
 
-use crate::machine::{Access, Cpu, Machine, cost};
+use crate::machine::{Access, Cpu, Machine, Section, cost};
 use crate::units::{NodeId, Order};
 
 use super::buddy::{self, Zone};
@@ -11,6 +11,13 @@ impl<M: Machine> Pages<'_, M> {
     /// Allocates a block (kernel: alloc_pages_node). `None` when memory is out; the caller may then reclaim (shrink its
     /// caches) and try once more with [`Pages::drain_local`] done, as in page-allocator.md §19.6.
     pub fn alloc_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
+        let before = cpu.enter(Section::Pages);
+        let page = self.alloc_block(cpu, order, node, flags);
+        cpu.enter(before);
+        page
+    }
+
+    fn alloc_block(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
         cpu.work(cost::PAGE_ALLOC);
         if node.is_none() {
             cpu.work(cost::PAGE_POLICY);
@@ -43,10 +50,12 @@ impl<M: Machine> Pages<'_, M> {
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).
     pub fn free_pages(&self, cpu: &M::Cpu, page: Page) {
+        let before = cpu.enter(Section::Pages);
         cpu.touch(self.events[usize::from(cpu.id().0)], Access::Write);
         // The reference is dropped by an atomic decrement.
         cpu.touch(self.field(page.pfn, Field::Count), Access::Rmw);
         self.free_dropped(cpu, page);
+        cpu.enter(before);
     }
 
     /// The same when the last reference has been dropped already.
@@ -81,7 +90,9 @@ impl<M: Machine> Pages<'_, M> {
         let old = self.arena.fetch_add(cpu, self.field(pfn, Field::Count), -1);
         if old == 1 {
             self.poke(pfn, Field::Count, 1);
+            let before = cpu.enter(Section::Pages);
             self.free_dropped(cpu, Page { pfn, order: Order(0) });
+            cpu.enter(before);
         }
         old == 1
     }

@@ -325,7 +325,7 @@ fn fragmented_memory_has_the_level_asked_for_and_keeps_it() {
 
 #[test]
 fn a_node_without_memory_is_served_by_the_others() {
-    let place = |node| crate::topology::Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+    let place = |node| crate::topology::Place { socket: node, core: node, l2: node, llc: node, node: NodeId(node) };
     let topology = crate::topology::Topology::new(vec![place(0), place(1)], vec![64 << 20, 0]);
     let machine = crate::machine::Native::new(topology).unwrap();
     let mut pages = Pages::new(&machine, PageModel::HotCold).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::alloc::{SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
-use crate::machine::{Cpu, Event, Machine, PerCpu, Wakeup};
+use crate::machine::{Cpu, Event, Machine, PerCpu, Section, Wakeup};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::{JIFFY, Picos};
@@ -83,6 +83,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
 
     /// Runs to the end of the measured interval and frees what is under way then.
     pub(super) fn run(&mut self) -> Totals {
+        self.machine.measure(self.warm, self.end);
         self.machine.boot(|cpu| self.cpu_loop(cpu));
         let mut totals = Totals { elapsed: (self.end.0 - self.warm.0) as f64 / 1e12, ..Totals::default() };
         for (cpu, (counts, timeline)) in self.counts.iter_mut() {
@@ -137,11 +138,15 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                 self.picture(cpu, &mut timeline);
                 // Timers fire at ticks; periodic work of allocator and pages is nobody's task.
                 if now >= next_drain {
+                    let before = cpu.enter(Section::Pages);
                     self.pages.tick(cpu);
+                    cpu.enter(before);
                     next_drain = periodic::next(cpu.id(), cpu.now(), page::TICK);
                 }
                 if next_trim.is_some_and(|due| now >= due) {
+                    let before = cpu.enter(Section::Slow);
                     self.alloc.trim(cpu);
+                    cpu.enter(before);
                     next_trim = self.alloc.period().map(|period| periodic::next(cpu.id(), cpu.now(), period));
                 }
                 if self.sched.tick(cpu, &mut ticks, current.as_deref()) {
@@ -159,7 +164,9 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             };
             newly_idle = true;
             if last_ran != task.id {
+                let before = cpu.enter(Section::Scheduler);
                 cpu.spend(Event::ContextSwitch);
+                cpu.enter(before);
                 counts.switches += 1;
                 last_ran = task.id;
             }

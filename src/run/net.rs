@@ -17,6 +17,7 @@ use crate::units::{CpuId, Order, PAGE_SIZE};
 use crate::workload::net::Rules;
 use crate::workload::{NativeWork, SockId};
 
+use super::measured;
 use super::sched::{Running, Scheduler, Woke};
 
 /// Offset of the clone in a pair of packet headers.
@@ -345,9 +346,9 @@ impl<M: Machine> Net<M> {
         protocol: &mut Protocol,
         len: u32,
     ) -> Option<Packet> {
-        let head = c.alloc.alloc(c.cpu, self.fclone, Request::default())?.addr();
-        let Some(data) = c.alloc.kmalloc(c.cpu, self.rules.data_bytes, Request::default()) else {
-            c.alloc.free(c.cpu, self.fclone, Object::at(head));
+        let head = measured::alloc(c.alloc, c.cpu, self.fclone, Request::default())?.addr();
+        let Some(data) = measured::kmalloc(c.alloc, c.cpu, self.rules.data_bytes, Request::default()) else {
+            measured::free(c.alloc, c.cpu, self.fclone, Object::at(head));
             return None;
         };
         let mut packet = Packet {
@@ -448,12 +449,12 @@ impl<M: Machine> Net<M> {
         sock: SockId,
         protocol: &mut Protocol,
     ) {
-        let Some(head) = c.alloc.alloc(c.cpu, self.head, Request::default()) else {
+        let Some(head) = measured::alloc(c.alloc, c.cpu, self.head, Request::default()) else {
             c.counts.failed += 1;
             return;
         };
-        let Some(data) = c.alloc.kmalloc(c.cpu, self.rules.ack_bytes, Request::default()) else {
-            c.alloc.free(c.cpu, self.head, head);
+        let Some(data) = measured::kmalloc(c.alloc, c.cpu, self.rules.ack_bytes, Request::default()) else {
+            measured::free(c.alloc, c.cpu, self.head, head);
             c.counts.failed += 1;
             return;
         };
@@ -487,9 +488,9 @@ impl<M: Machine> Net<M> {
         for (pfn, ..) in &packet.frags[..usize::from(packet.nr_frags)] {
             self.put_page(c, *pfn);
         }
-        c.alloc.kfree(c.cpu, Object::at(packet.data));
+        measured::kfree(c.alloc, c.cpu, Object::at(packet.data));
         let cache = if packet.len == 0 { self.head } else { self.fclone };
-        c.alloc.free(c.cpu, cache, Object::at(packet.head));
+        measured::free(c.alloc, c.cpu, cache, Object::at(packet.head));
         c.counts.frees += 2;
         c.counts.remote_frees += 2 * u64::from(packet.cpu != c.cpu.id());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
-use crate::machine::{Machine, Native, Report};
+use crate::machine::{LatencyReport, Machine, Native, Operation, Report};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
@@ -135,6 +135,36 @@ impl Gathered {
         self.summary.insert("oversubscribed".into(), json!(report.oversubscribed));
         self.summary.insert("trace".into(), json!(format!("{:016x}", report.trace)));
         let column = |f: &dyn Fn(&crate::machine::LockReport) -> u64| Column::U64(report.locks.iter().map(f).collect());
+        self.frames.push(Frame {
+            name: "time",
+            columns: vec![
+                ("part".into(), Column::Str(report.time.iter().map(|(name, _)| name.clone()).collect())),
+                ("time_ps".into(), Column::U64(report.time.iter().map(|(_, ps)| *ps).collect())),
+                (
+                    "share_pct".into(),
+                    Column::F64(report.time.iter().map(|(_, ps)| 100.0 * *ps as f64 / cpu_ps).collect()),
+                ),
+            ],
+        });
+        let l = &report.latencies;
+        let ns = |f: &dyn Fn(&LatencyReport) -> u64| Column::F64(l.iter().map(|r| f(r) as f64 / 1000.0).collect());
+        let operation = |r: &LatencyReport| match r.operation {
+            Operation::Alloc => "alloc",
+            Operation::Free => "free",
+        };
+        self.frames.push(Frame {
+            name: "latency",
+            columns: vec![
+                ("operation".into(), Column::Str(l.iter().map(|r| operation(r).to_string()).collect())),
+                ("path".into(), Column::Str(l.iter().map(|r| r.path.name(r.operation).to_string()).collect())),
+                ("count".into(), Column::U64(l.iter().map(|r| r.count).collect())),
+                ("mean_ns".into(), ns(&|r| r.mean_ps)),
+                ("p50_ns".into(), ns(&|r| r.p50_ps)),
+                ("p90_ns".into(), ns(&|r| r.p90_ps)),
+                ("p99_ns".into(), ns(&|r| r.p99_ps)),
+                ("max_ns".into(), ns(&|r| r.max_ps)),
+            ],
+        });
         self.frames.push(Frame {
             name: "locks",
             columns: vec![

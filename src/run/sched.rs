@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::machine::{Cpu, Event, Machine, SpinLock};
+use crate::machine::{Cpu, Event, Machine, Section, SpinLock};
 use crate::topology::Topology;
 use crate::units::{CpuId, Picos};
 use crate::workload::{Op, Random, Task};
@@ -130,6 +130,13 @@ impl<M: Machine> Scheduler<M> {
     /// Takes the next task of this CPU. `newly_idle`: if there is none, one from another CPU, cache-hot ones included.
     /// `None`: the CPU may sleep.
     pub(super) fn next(&self, cpu: &M::Cpu, newly_idle: bool) -> Option<Box<Running>> {
+        let before = cpu.enter(Section::Scheduler);
+        let result = self.pick(cpu, newly_idle);
+        cpu.enter(before);
+        result
+    }
+
+    fn pick(&self, cpu: &M::Cpu, newly_idle: bool) -> Option<Box<Running>> {
         let me = index(cpu);
         let mut queue = self.queues[me].lock(cpu);
         let task = queue.waiting.pop_front();
@@ -181,7 +188,14 @@ impl<M: Machine> Scheduler<M> {
     }
 
     /// Puts a task to sleep; gives it back if it has been woken in the meantime.
-    pub(super) fn sleep(&self, cpu: &M::Cpu, mut task: Box<Running>) -> Option<Box<Running>> {
+    pub(super) fn sleep(&self, cpu: &M::Cpu, task: Box<Running>) -> Option<Box<Running>> {
+        let before = cpu.enter(Section::Scheduler);
+        let result = self.park(cpu, task);
+        cpu.enter(before);
+        result
+    }
+
+    fn park(&self, cpu: &M::Cpu, mut task: Box<Running>) -> Option<Box<Running>> {
         let me = index(cpu);
         let queue = self.queues[me].lock(cpu);
         task.since = cpu.now();
@@ -206,6 +220,13 @@ impl<M: Machine> Scheduler<M> {
 
     /// Wakes a task (kernel: try_to_wake_up).
     pub(super) fn wake(&self, cpu: &M::Cpu, id: u32) -> Woke {
+        let before = cpu.enter(Section::Scheduler);
+        let result = self.wake_task(cpu, id);
+        cpu.enter(before);
+        result
+    }
+
+    fn wake_task(&self, cpu: &M::Cpu, id: u32) -> Woke {
         cpu.spend(Event::Wake);
         cpu.interact();
         let task = {
@@ -270,6 +291,13 @@ impl<M: Machine> Scheduler<M> {
     /// A timer tick: publishes the load, balances from time to time (hot tasks only after some failures). True if the
     /// running task's slice is over.
     pub(super) fn tick(&self, cpu: &M::Cpu, state: &mut TickState, running: Option<&Running>) -> bool {
+        let before = cpu.enter(Section::Scheduler);
+        let result = self.on_tick(cpu, state, running);
+        cpu.enter(before);
+        result
+    }
+
+    fn on_tick(&self, cpu: &M::Cpu, state: &mut TickState, running: Option<&Running>) -> bool {
         cpu.interact();
         let me = index(cpu);
         self.published[me].tick_load.store(self.nr(me) * WEIGHT, Ordering::Relaxed);

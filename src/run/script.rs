@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::measured;
 use crate::alloc::{Destroyed, SlabAllocator, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
@@ -155,11 +156,11 @@ impl Slots {
             ScriptOp::Alloc { cache, slot, node } => {
                 let want = Request { node: node.map(NodeId), ..Request::default() };
                 let id = cache_id(cache);
-                self.fill(slot, allocator.alloc(cpu, id, want).map(|object| Held::Object(id, object)));
+                self.fill(slot, measured::alloc(allocator, cpu, id, want).map(|object| Held::Object(id, object)));
             }
             ScriptOp::Kmalloc { bytes, slot, node } => {
                 let want = Request { node: node.map(NodeId), ..Request::default() };
-                self.fill(slot, allocator.kmalloc(cpu, bytes, want).map(Held::Kmalloc));
+                self.fill(slot, measured::kmalloc(allocator, cpu, bytes, want).map(Held::Kmalloc));
             }
             ScriptOp::AllocPages { order, slot } => {
                 let flags = PageFlags { compound: order > 0, ..PageFlags::default() };
@@ -167,8 +168,8 @@ impl Slots {
             }
             ScriptOp::Free { slot } | ScriptOp::Kfree { slot } | ScriptOp::FreePages { slot } => {
                 match std::mem::replace(&mut self.held[slot as usize], Held::Nothing) {
-                    Held::Object(id, object) => allocator.free(cpu, id, object),
-                    Held::Kmalloc(object) => allocator.kfree(cpu, object),
+                    Held::Object(id, object) => measured::free(allocator, cpu, id, object),
+                    Held::Kmalloc(object) => measured::kfree(allocator, cpu, object),
                     Held::Pages(page) => allocator.pages().free_pages(cpu, page),
                     Held::Nothing | Held::Failed => {}
                 }

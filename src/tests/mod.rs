@@ -1,6 +1,7 @@
 //! Tests that span floors.
 
 mod conformance;
+mod conservation;
 mod determinism;
 mod floors;
 mod mechanisms;

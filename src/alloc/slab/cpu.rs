@@ -74,6 +74,7 @@ impl<M: Machine> Slab<'_, M> {
     #[cold]
     #[inline(never)]
     fn free_full(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        cpu.leave_fast_path();
         self.flush(cpu, cache);
         let fits = cache.cpus.with(cpu, |c| c.array.push(cpu, object));
         debug_assert!(fits, "a flush makes room");
@@ -97,6 +98,7 @@ impl<M: Machine> Slab<'_, M> {
     /// Moves up to a batch of objects into this CPU's array: from the shared array if that has any, else from slabs
     /// (kernel: cache_alloc_refill). Grows nothing.
     fn refill(&self, cpu: &M::Cpu, cache: &Cache<M>) {
+        cpu.leave_fast_path();
         cpu.work(cost::SLAB_REFILL);
         cpu.touch(cache.node_pointer(cpu.node()), Access::Read);
         let node = cache.node(cpu.node());
@@ -197,6 +199,7 @@ impl<M: Machine> Slab<'_, M> {
     #[cold]
     #[inline(never)]
     fn alloc_empty(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
         let local = self.alloc_refill(cpu, cache, growth);
         if local.is_some() || !self.several_nodes { local } else { self.alloc_elsewhere(cpu, cache, want) }

@@ -89,6 +89,7 @@ impl<M: Machine> Cache<'_, M> {
     /// The LIFO is empty: claim what others have sent home, else one object of a partial slab, else a new slab.
     #[cold]
     fn alloc_slow(&self, cpu: &M::Cpu, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         let me = self.cpu_list(cpu.id());
         if self.smp && self.list(me).check.load(cpu) != 0 {
             let claimed = self.claim_own(cpu);
@@ -139,6 +140,7 @@ impl<M: Machine> Cache<'_, M> {
     /// Flushes one batch of this CPU's LIFO; returns the length left.
     #[cold]
     pub(super) fn flush_lifo(&self, cpu: &M::Cpu) -> u64 {
+        cpu.leave_fast_path();
         // Out of the slot while locks are taken; nobody else reaches it meanwhile.
         let mut lifo = self.cpus.with(cpu, |s| std::mem::take(&mut s.lifo));
         let flushed = self.flush(cpu, self.cpu_list(cpu.id()), &mut lifo);
@@ -170,6 +172,7 @@ impl<M: Machine> Cache<'_, M> {
 
     /// Sends the running CPU's rlist home (kernel: flush_remote_free_cache).
     pub(super) fn flush_rlist(&self, cpu: &M::Cpu) {
+        cpu.leave_fast_path();
         let (rlist, to) = self.cpus.with(cpu, |s| (std::mem::take(&mut s.rlist), s.rlist_to));
         self.send_counted(cpu, rlist, to);
     }

@@ -320,6 +320,7 @@ impl<M: Machine> Cache<'_, M> {
     /// Allocates from another node's list, and if the request allows from any node's (kernel: __remote_slab_alloc).
     #[cold]
     pub(super) fn alloc_remote(&self, cpu: &M::Cpu, node: NodeId, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         self.alloc_on_node(cpu, node, want).or_else(|| {
             let zones = if want.this_node { &[][..] } else { &self.zonelists[usize::from(cpu.node().0)] };
             zones.iter().find_map(|n| self.alloc_on_node(cpu, *n, want))

@@ -303,7 +303,7 @@ fn freeing_another_caches_object_is_a_panic() {
 
 #[test]
 fn a_cpu_of_a_node_without_memory_shares_slabs_of_the_next_node_and_counts_twice() {
-    let place = |node| Place { socket: node, l2: node, llc: node, node: NodeId(node) };
+    let place = |node| Place { socket: node, core: node, l2: node, llc: node, node: NodeId(node) };
     let topology = Topology::new(vec![place(0), place(1)], vec![16 << 20, 0]);
     let machine = Native::new(topology).unwrap();
     let pages = Pages::new(&machine, PageModel::HotCold).unwrap();

@@ -23,6 +23,7 @@ impl<M: Machine> Slub<'_, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         cpu.work(cost::SLUB_ALLOC_SLOW);
         cpu.touch(cache.descriptor, Access::Read);
@@ -74,6 +75,7 @@ impl<M: Machine> Slub<'_, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn free_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr) {
+        cpu.leave_fast_path();
         cpu.work(cost::SLUB_FREE_SLOW);
         cache.count(cpu, Stat::FreeSlowpath);
         slab.lock(self.pages, cpu);

@@ -9,7 +9,19 @@ use crate::topology::{Place, Topology};
 use crate::units::{NodeId, PAGE_SIZE};
 
 /// The built-in presets: file contents by name.
-const FILES: &[(&str, &str)] = &[("opteron-2x4-2007", include_str!("opteron-2x4-2007.toml"))];
+const FILES: &[(&str, &str)] = &[
+    ("opteron-2x4-2007", include_str!("opteron-2x4-2007.toml")),
+    ("woodcrest-2x2", include_str!("woodcrest-2x2.toml")),
+    ("clovertown-2x4", include_str!("clovertown-2x4.toml")),
+    ("stoakley-2x4", include_str!("stoakley-2x4.toml")),
+    ("tigerton-4x4", include_str!("tigerton-4x4.toml")),
+    ("small-2008", include_str!("small-2008.toml")),
+    ("nehalem-2x4-2011", include_str!("nehalem-2x4-2011.toml")),
+    ("opteron-4x4-2011", include_str!("opteron-4x4-2011.toml")),
+    ("epyc-milan-2x64", include_str!("epyc-milan-2x64.toml")),
+    ("epyc-genoa-2x96", include_str!("epyc-genoa-2x96.toml")),
+    ("xeon-spr-2x56", include_str!("xeon-spr-2x56.toml")),
+];
 /// Factors of the cost model that hold for all machines.
 const MODEL: &str = include_str!("model.toml");
 
@@ -19,6 +31,30 @@ pub const MAX_CPUS: u64 = 192;
 const MAX_FIGURE: f64 = 1e9;
 /// Least memory per node: two blocks of the largest order.
 pub const MIN_NODE_BYTES: u64 = 8 << 20;
+
+/// Other names of figures, as a machine to order is usually described.
+const ALIASES: [(&str, &str); 4] =
+    [("threads_per_core", "smt"), ("nodes", "numa_nodes"), ("clock_ghz", "freq"), ("l2_kb", "l2")];
+/// Figures that make a machine to order when they are set: its kernel is then the newest one.
+const SHAPE: [&str; 4] = ["sockets", "cores_per_socket", "smt", "numa_nodes"];
+/// The figures that are words of a list, and the lists.
+const WORDS: [(&str, &[&str]); 8] = [
+    ("locks", &["kernel", "dec-and-test", "ticket", "mcs"]),
+    ("sched", &["kernel", "2.6.24", "2.6.28", "2.6.32"]),
+    ("order", &["exact", "skewed"]),
+    ("residency", &["cheap", "exact"]),
+    ("bus", &["free", "contended"]),
+    ("idle_states", &["c1", "deep", "poll"]),
+    ("governor", &["performance", "ondemand"]),
+    ("snoop_filter", &["yes", "no"]),
+];
+
+/// A kernel release as numbers: `2.6.24` is (2, 6, 24), `6.18` is (6, 18, 0).
+pub fn release(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.split('.').map(|p| p.parse().ok());
+    let release = (parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?);
+    parts.next().is_none().then_some(release)
+}
 
 /// A number or a word.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +136,8 @@ impl Machinery {
         let mut values = parse(MODEL).values;
         let file = parse(text);
         values.extend(file.values);
-        for (key, value) in overrides {
+        for (given, value) in overrides {
+            let key = ALIASES.iter().find(|(alias, _)| alias == given).map_or(given.as_str(), |(_, key)| key);
             let Some(old) = values.get_mut(key) else {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
@@ -123,14 +160,36 @@ impl Machinery {
             old.confidence = "set".into();
             old.source = "set by the user".into();
         }
+        let set = |key: &str| {
+            let alias = ALIASES.iter().find(|(_, k)| *k == key).map(|(alias, _)| *alias);
+            overrides.contains_key(key) || alias.is_some_and(|a| overrides.contains_key(a))
+        };
+        let mut derive = |key: &str, value: Scalar, source: &str| {
+            let old = values.get_mut(key).expect("every preset has it");
+            (old.value, old.source) = (value, source.into());
+        };
+        if SHAPE.iter().any(|key| set(key)) && !set("kernel") {
+            derive("kernel", Scalar::Word("6.18".into()), "a machine to order (machine-model.md §2.1)");
+        }
         // A NUMA machine with another number of sockets keeps one node per socket.
-        if overrides.contains_key("sockets") && !overrides.contains_key("numa_nodes") {
+        if set("sockets") && !set("numa_nodes") {
             let sockets = values["sockets"].value.clone();
             let nodes = values.get_mut("numa_nodes").expect("every preset has it");
             if nodes.value != Scalar::Number(1.0) {
                 nodes.value = sockets;
                 nodes.source = "one per socket, which the user set".into();
             }
+        }
+        // Memory given for the whole machine is what is simulated.
+        if let Some(Scalar::Number(gib)) = overrides.get("memory")
+            && !set("arena_per_node")
+        {
+            let nodes = match values["numa_nodes"].value {
+                Scalar::Number(n) => n.max(1.0),
+                Scalar::Word(_) => 1.0,
+            };
+            let arena = values.get_mut("arena_per_node").expect("every preset has it");
+            (arena.value, arena.source) = (Scalar::Number(gib * 1024.0 / nodes), "memory, which the user set".into());
         }
         let mut machinery = Machinery { name: file.name, values, cpus: 0, placement };
         machinery.check_shape()?;
@@ -170,7 +229,7 @@ impl Machinery {
         };
         let sockets = count("sockets", 1, MAX_CPUS)?;
         let cores = count("cores_per_socket", 1, MAX_CPUS)?;
-        count("smt", 1, 1).map_err(|e| Error { expected: "1: sibling threads are not modelled yet".into(), ..e })?;
+        let threads = count("smt", 1, 2)?;
         let nodes = count("numa_nodes", 1, 16)?;
         let shared = count("l2_shared_by_cores", 1, MAX_CPUS)?;
         if sockets * cores > MAX_CPUS {
@@ -180,8 +239,32 @@ impl Machinery {
                 format!("at most {MAX_CPUS} CPUs"),
             ));
         }
-        if nodes != 1 && nodes != sockets {
-            return Err(Error::new("machine.numa_nodes", nodes, format!("1, or one per socket ({sockets})")));
+        if sockets * cores * threads > MAX_CPUS {
+            let cpus = sockets * cores * threads;
+            return Err(Error::new("machine.smt", threads, format!("1: {cpus} CPUs are more than {MAX_CPUS}")));
+        }
+        let per_socket = sockets % nodes == 0 || (nodes % sockets == 0 && cores % (nodes / sockets) == 0);
+        if !per_socket {
+            return Err(Error::new(
+                "machine.numa_nodes",
+                nodes,
+                format!("1, or sockets ({sockets}) divided evenly among nodes or nodes among sockets"),
+            ));
+        }
+        let empty = count("memoryless_nodes", 0, 15)?;
+        if empty >= nodes {
+            return Err(Error::new("machine.memoryless_nodes", empty, format!("fewer than the {nodes} nodes")));
+        }
+        for (key, words) in WORDS {
+            if let Some(word) = self.word(key)
+                && !words.contains(&word.as_str())
+            {
+                return Err(Error::unknown(&format!("machine.{key}"), &word, words));
+            }
+        }
+        let kernel = self.word("kernel").unwrap_or_default();
+        if release(&kernel).is_none() {
+            return Err(Error::new("machine.kernel", format!("{kernel:?}"), "a release: 2.6.24, 2.6.28, 3.0, 6.18, …"));
         }
         if cores % shared != 0 {
             return Err(Error::new(
@@ -194,14 +277,19 @@ impl Machinery {
         if !(0.01..=100.0).contains(&freq) {
             return Err(Error::new("machine.freq", freq, "0.01..100 GHz"));
         }
-        for (key, high) in
-            [("residency_kappa", 1.0), ("store_overlap", 1.0), ("group_rest", 1.0), ("idle_scale", 1000.0)]
-        {
+        for (key, high) in [
+            ("residency_kappa", 1.0),
+            ("store_overlap", 1.0),
+            ("group_rest", 1.0),
+            ("idle_scale", 1000.0),
+            ("smt_speed", 1.0),
+            ("governor_low", 1.0),
+        ] {
             if self.number(key)? > high {
                 return Err(Error::new(format!("machine.{key}"), self.number(key)?, format!("0..{high}")));
             }
         }
-        for key in ["cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp"] {
+        for key in ["cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp", "smt_speed", "governor_low", "governor_sample"] {
             if self.number(key)? <= 0.0 {
                 return Err(Error::new(format!("machine.{key}"), self.number(key)?, "more than 0"));
             }
@@ -245,9 +333,14 @@ impl Machinery {
         self.number(key).map_or(0, |v| v as u64)
     }
 
+    /// The kernel release of the machine.
+    pub fn kernel(&self) -> (u32, u32, u32) {
+        self.word("kernel").and_then(|k| release(&k)).unwrap_or((2, 6, 24))
+    }
+
     /// CPUs of the whole machine.
     pub fn all_cpus(&self) -> u64 {
-        self.whole("sockets") * self.whole("cores_per_socket")
+        self.whole("sockets") * self.whole("cores_per_socket") * self.whole("smt").max(1)
     }
 
     /// Bytes of simulated memory per node.
@@ -256,6 +349,8 @@ impl Machinery {
     }
 
     /// The CPUs in use, in order of number, and the memory of every node (also of those without a CPU in use).
+    ///
+    /// CPUs are numbered over sockets, then second-level caches, then cores, all first threads before all second ones.
     pub fn topology(&self) -> Topology {
         let (sockets, cores) = (self.whole("sockets") as u16, self.whole("cores_per_socket") as u16);
         let l2 = (self.whole("l2_shared_by_cores") as u16).max(1);
@@ -264,23 +359,35 @@ impl Machinery {
             n => n.min(cores),
         };
         let nodes = self.whole("numa_nodes") as u16;
+        let node = |socket: u16, core: u16| {
+            if nodes >= sockets {
+                let per = nodes / sockets;
+                socket * per + core * per / cores
+            } else {
+                socket / (sockets / nodes)
+            }
+        };
         let place = |socket: u16, core: u16| Place {
             socket,
+            core: socket * cores + core,
             l2: socket * (cores / l2) + core / l2,
             llc: socket * cores.div_ceil(llc) + core / llc,
-            node: NodeId(if nodes == 1 { 0 } else { socket }),
+            node: NodeId(node(socket, core)),
         };
-        let mut order: Vec<(u16, u16)> = (0..sockets).flat_map(|s| (0..cores).map(move |c| (s, c))).collect();
+        let threads = (self.whole("smt") as u16).max(1);
+        let mut order: Vec<(u16, u16, u16)> =
+            (0..threads).flat_map(|t| (0..sockets).flat_map(move |s| (0..cores).map(move |c| (t, s, c)))).collect();
         if self.placement == Placement::Spread {
-            // First one core of each second-level cache, socket by socket, then the next core of each.
+            // First one core of each second-level cache, socket by socket, then the next core of each; second threads last.
             let domains = cores / l2;
-            order.sort_by_key(|&(s, c)| (c % l2, c / l2 % domains, s));
+            order.sort_by_key(|&(t, s, c)| (t, c % l2, c / l2 % domains, s));
         }
         order.truncate(self.cpus as usize);
         order.sort_unstable();
-        let places = order.into_iter().map(|(s, c)| place(s, c)).collect();
+        let places = order.into_iter().map(|(_, s, c)| place(s, c)).collect();
         let bytes = self.node_bytes().unwrap_or(MIN_NODE_BYTES);
-        Topology::new(places, vec![bytes; usize::from(nodes)])
+        let with_memory = nodes - (self.whole("memoryless_nodes") as u16).min(nodes - 1);
+        Topology::new(places, (0..nodes).map(|n| if n < with_memory { bytes } else { 0 }).collect())
     }
 }
 
@@ -334,7 +441,9 @@ mod tests {
             ("arena_per_node", 3.0, "at least 8 MiB"),
             ("l2_latt", 3.0, "did you mean \"l2_lat\""),
             ("mem_local", -1.0, "0 or more"),
-            ("smt", 2.0, "sibling threads"),
+            ("smt", 3.0, "machine.smt = 3: a whole number, 1..2"),
+            ("memoryless_nodes", 2.0, "fewer than the 2 nodes"),
+            ("cores_per_socket", 97.0, "at most 192 CPUs"),
         ] {
             let o = BTreeMap::from([(key.to_string(), Scalar::Number(value))]);
             let e = Machinery::preset("opteron-2x4-2007", &o, None, Placement::Spread).unwrap_err().to_string();

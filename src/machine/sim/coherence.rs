@@ -45,8 +45,8 @@ struct CpuCaches {
     next_prefetch: usize,
     /// Prefetches under way: usually none, and then nothing is searched.
     in_flight: u32,
-    /// Inside `grouped`: longest latency and sum of all.
-    group: Option<(u64, u64)>,
+    /// Inside `grouped`: longest latency, sum of all, and a line that moved.
+    group: Option<(u64, u64, Option<usize>)>,
 }
 
 impl CpuCaches {
@@ -76,8 +76,8 @@ pub(super) struct Coherence {
     group_shift: u32,
     node_starts: Vec<u64>,
     arena: u64,
-    /// Lines that moved from one CPU's cache to another's.
-    pub(super) transfers: u64,
+    /// The last access moved a line from another CPU's cache, or took the others' copies away.
+    pub(super) moved: bool,
 }
 
 impl Coherence {
@@ -121,7 +121,7 @@ impl Coherence {
             group_shift,
             node_starts,
             arena,
-            transfers: 0,
+            moved: false,
         })
     }
 
@@ -196,6 +196,7 @@ impl Coherence {
     fn transfer(cost: &CostModel, d: Distance) -> u64 {
         match d {
             Distance::Own => cost.l1,
+            Distance::SameCore => cost.dirty_smt,
             Distance::SameL2 => cost.dirty[0],
             Distance::SameSocket => cost.dirty[1],
             Distance::CrossCcd => cost.dirty[2],
@@ -227,9 +228,12 @@ impl Coherence {
         let ps = if c.in_flight > 0 && access != Access::Prefetch { c.await_prefetch(line, now, ps) } else { ps };
         match &mut c.group {
             None => ps,
-            Some((longest, sum)) => {
+            Some((longest, sum, moved)) => {
                 *longest = (*longest).max(ps);
                 *sum += ps;
+                if std::mem::take(&mut self.moved) {
+                    *moved = Some(line);
+                }
                 0
             }
         }
@@ -264,7 +268,7 @@ impl Coherence {
                     Level::Llc if state == MODIFIED => (Self::transfer(cost, d), Level::Llc),
                     _ => (self.memory_latency(cost, cpu, home), Level::Memory),
                 };
-                self.transfers += u64::from(state == MODIFIED && held != Level::Memory);
+                self.moved = state == MODIFIED && held != Level::Memory;
                 let theirs = 1u64 << (owner >> self.group_shift);
                 if store { (latency, level, MODIFIED, 0) } else { (latency, level, SHARED, me | theirs) }
             }
@@ -294,7 +298,7 @@ impl Coherence {
                     } else {
                         Distance::SameL2
                     };
-                    self.transfers += 1;
+                    self.moved = true;
                     (Self::transfer(cost, far) + cost.shared_extra, level, MODIFIED, 0)
                 }
             }
@@ -354,13 +358,13 @@ impl Coherence {
     }
 
     pub(super) fn group_begin(&mut self, cpu: usize) {
-        self.cpus[cpu].group = Some((0, 0));
+        self.cpus[cpu].group = Some((0, 0, None));
     }
 
-    /// Ends a group: the longest latency in full, the given part of the rest.
-    pub(super) fn group_end(&mut self, cost: &CostModel, cpu: usize) -> u64 {
-        let (longest, sum) = self.cpus[cpu].group.take().unwrap_or((0, 0));
-        longest + (((sum - longest) * cost.group_rest_x1024) >> 10)
+    /// Ends a group: the longest latency in full, the given part of the rest; and a line of it that moved.
+    pub(super) fn group_end(&mut self, cost: &CostModel, cpu: usize) -> (u64, Option<usize>) {
+        let (longest, sum, moved) = self.cpus[cpu].group.take().unwrap_or((0, 0, None));
+        (longest + (((sum - longest) * cost.group_rest_x1024) >> 10), moved)
     }
 
     /// Charges a payload copy: one record per page, lines × latency / MLP for what is not in the own caches, plus

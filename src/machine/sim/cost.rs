@@ -1,5 +1,6 @@
 //! `CostModel`: the preset's hardware figures, turned once into integer picoseconds.
 
+use super::LockKind;
 use crate::error::Error;
 use crate::machine::Event;
 use crate::machine::presets::Machinery;
@@ -22,6 +23,8 @@ pub struct CostModel {
     pub mem_remote: u64,
     /// Line dirty in another CPU's cache, by distance: same L2, same socket, other CCD, other socket.
     pub dirty: [u64; 4],
+    /// The same between two threads of a core.
+    pub dirty_smt: u64,
     /// Store to a line that others share: added to the transfer.
     pub shared_extra: u64,
     /// Locked read-modify-write of a line in the own cache.
@@ -46,6 +49,8 @@ pub struct CostModel {
     pub reread_x1024: u64,
     /// See `reread_x1024`.
     pub reread_cap: usize,
+    /// Kind of plain spin locks.
+    pub locks: LockKind,
 }
 
 impl CostModel {
@@ -75,6 +80,7 @@ impl CostModel {
                 or(cycles("dirty_cross_ccd_same_socket")?, same_socket),
                 socket,
             ],
+            dirty_smt: nanos("dirty_smt")?,
             shared_extra: cycles("store_to_shared_extra")?,
             atomic: cycles("atomic_l1")?,
             prefetch: (period * m.number("prefetch_issue")?).round() as u64,
@@ -95,6 +101,7 @@ impl CostModel {
             ipi_to_run: scaled(nanos("ipi_to_run_c1")?),
             reread_x1024: part("handoff_reread")?,
             reread_cap: m.number("handoff_reread_cap")? as usize,
+            locks: LockKind::named(&m.word("locks").unwrap_or_default(), m.kernel()),
         })
     }
 

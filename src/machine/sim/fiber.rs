@@ -16,7 +16,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::World;
 use crate::machine::percpu::Mailboxes;
-use crate::machine::{Access, Addr, Arena, Cpu, Event, Wakeup};
+use crate::machine::{Access, Addr, Arena, Cpu, Event, Operation, Section, Wakeup};
 use crate::topology::Topology;
 use crate::units::{CpuId, Instr, NodeId, Picos};
 
@@ -125,12 +125,24 @@ impl Cpu for SimCpu {
     fn touch(&self, addr: Addr, access: Access) {
         self.with(|w| w.touch(self.index(), addr, access));
     }
+    fn enter(&self, section: Section) -> Section {
+        self.with(|w| w.account.enter(self.index(), section))
+    }
+    fn begin(&self, operation: Operation) {
+        self.with(|w| w.account.begin(self.index(), operation, w.clocks[self.index()]));
+    }
+    fn leave_fast_path(&self) {
+        self.with(|w| w.account.leave_fast_path(self.index()));
+    }
+    fn end(&self) {
+        self.with(|w| w.account.end(self.index(), w.clocks[self.index()]));
+    }
     fn grouped(&self, accesses: impl FnOnce(&Self)) {
         self.with(|w| w.memory.group_begin(self.index()));
         accesses(self);
         self.with(|w| {
-            let ps = w.memory.group_end(&w.cost, self.index());
-            w.spend(self.index(), ps);
+            let (ps, moved) = w.memory.group_end(&w.cost, self.index());
+            w.spend_on_line(self.index(), ps, moved);
         });
     }
     fn footprint(&self, lines: u32) {
@@ -151,7 +163,7 @@ impl Cpu for SimCpu {
             }
             if w.schedule.jitter_ps > 0 {
                 let extra = w.random(me, w.schedule.jitter_ps);
-                w.clocks[me] += extra;
+                w.spend(me, extra);
             }
             let now = w.clocks[me];
             let yields = now >= w.queue.head() || now >= w.alarm || w.schedule.always_suspend;

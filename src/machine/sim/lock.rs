@@ -1,17 +1,49 @@
-//! Locks in virtual time (machine-model.md §5): `dec-and-test` spin locks, and bit locks that behave alike.
+//! Locks in virtual time (machine-model.md §5): `dec-and-test`, `ticket` and `mcs` spin locks, and bit locks, which behave as
+//! dec-and-test.
 //!
 //! `held` is the holder or nobody. A holder that ran ahead and released leaves the release time in `free_at`; whoever
-//! comes earlier waits for it. A release with waiters picks the nearest one (ties by the seed), which resumes after the
-//! hand-off and *tries again*: the lock stays free until somebody takes it, so a CPU that acquires before that time
-//! wins, the releaser too.
+//! comes earlier waits for it. A release with waiters
+//!
+//! - of a ticket or mcs lock makes the first one the holder, which resumes after the hand-off;
+//! - of a dec-and-test or bit lock picks the nearest one (ties by the seed), which resumes after the hand-off and *tries
+//!   again*: the lock stays free until somebody takes it, so a CPU that acquires before that time wins, the releaser too.
 
 use std::collections::HashMap;
 
 use super::World;
 use super::fiber::SimCpu;
-use crate::machine::{Access, Addr, Cpu, LockReport, RawLock};
+use super::time::Part;
+use crate::machine::{Access, Addr, Cpu, LockReport, Path, RawLock};
 
 const NOBODY: u16 = u16::MAX;
+
+/// Who gets a lock next, and what the hand-off costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// x86-64 up to 2.6.24: a decrement, then everybody spins on the word. The nearest waiter wins, if nobody comes first.
+    DecAndTest,
+    /// 2.6.25 to 4.1: first come, first served; all waiters re-read the word at each hand-off.
+    Ticket,
+    /// 4.2 and later: first come, first served; each waiter spins on a line of its own.
+    Mcs,
+}
+
+impl LockKind {
+    /// The kind of a name as `locks=` gives it, or that of the kernel `release`.
+    pub fn named(name: &str, release: (u32, u32, u32)) -> LockKind {
+        match name {
+            "dec-and-test" => LockKind::DecAndTest,
+            "ticket" => LockKind::Ticket,
+            "mcs" => LockKind::Mcs,
+            _ if release <= (2, 6, 24) => LockKind::DecAndTest,
+            _ if release < (4, 2, 0) => LockKind::Ticket,
+            _ => LockKind::Mcs,
+        }
+    }
+    fn is_fair(self) -> bool {
+        self != LockKind::DecAndTest
+    }
+}
 
 /// Index of a lock in the world's table.
 pub struct SimLock {
@@ -25,36 +57,37 @@ impl SimLock {
 }
 
 struct Record {
-    class: &'static str,
+    class: usize,
+    kind: LockKind,
     addr: Addr,
     held: u16,
     free_at: u64,
+    /// In order of arrival.
     waiters: Vec<u16>,
-    acquired: u64,
-    contended: u64,
-    waited: u64,
 }
 
 /// Every lock of a world.
 #[derive(Default)]
 pub(super) struct LockTable {
     records: Vec<Record>,
+    /// By class; a class is named once.
+    reports: Vec<LockReport>,
     bits: HashMap<u64, usize>,
 }
 
+/// The class of bit locks.
+const BIT_CLASS: &str = "slab_lock";
+
 impl LockTable {
-    pub(super) fn add(&mut self, class: &'static str, addr: Addr) -> usize {
-        let waiters = Vec::new();
-        self.records.push(Record {
-            class,
-            addr,
-            held: NOBODY,
-            free_at: 0,
-            waiters,
-            acquired: 0,
-            contended: 0,
-            waited: 0,
-        });
+    pub(super) fn add(&mut self, class: &'static str, kind: LockKind, addr: Addr) -> usize {
+        let index = match self.reports.iter().position(|r| r.class == class) {
+            Some(index) => index,
+            None => {
+                self.reports.push(LockReport { class, acquired: 0, contended: 0, wait_ps: 0 });
+                self.reports.len() - 1
+            }
+        };
+        self.records.push(Record { class: index, kind, addr, held: NOBODY, free_at: 0, waiters: Vec::new() });
         self.records.len() - 1
     }
     /// The record of the bit lock in the word at `addr`; made at first use, found by address, never iterated by it.
@@ -62,88 +95,105 @@ impl LockTable {
         if let Some(&id) = self.bits.get(&addr.0) {
             return id;
         }
-        let id = self.add("slab_lock", addr);
+        let id = self.add(BIT_CLASS, LockKind::DecAndTest, addr);
         self.bits.insert(addr.0, id);
         id
     }
     pub(super) fn report(&self) -> Vec<LockReport> {
-        let mut classes: Vec<LockReport> = Vec::new();
-        for r in &self.records {
-            let entry = match classes.iter_mut().find(|c| c.class == r.class) {
-                Some(c) => c,
-                None => {
-                    classes.push(LockReport { class: r.class, acquired: 0, contended: 0, wait_ps: 0 });
-                    classes.last_mut().expect("just pushed")
-                }
-            };
-            entry.acquired += r.acquired;
-            entry.contended += r.contended;
-            entry.wait_ps += r.waited;
-        }
-        classes
+        self.reports.clone()
+    }
+    /// Names of the classes by index.
+    pub(super) fn classes(&self) -> Vec<&'static str> {
+        self.reports.iter().map(|r| r.class).collect()
     }
     pub(super) fn reset(&mut self) {
-        for r in &mut self.records {
-            (r.acquired, r.contended, r.waited) = (0, 0, 0);
+        for r in &mut self.reports {
+            (r.acquired, r.contended, r.wait_ps) = (0, 0, 0);
         }
     }
     /// Held locks and their waiters, for the report of a deadlock.
     pub(super) fn held(&self) -> String {
         let held = self.records.iter().filter(|r| r.held != NOBODY || !r.waiters.is_empty());
-        held.map(|r| format!("{} at {:#x}: held by CPU {}, waiting {:?}\n", r.class, r.addr.0, r.held, r.waiters))
-            .collect()
+        held.map(|r| {
+            let class = self.reports[r.class].class;
+            format!("{class} at {:#x}: held by CPU {}, waiting {:?}\n", r.addr.0, r.held, r.waiters)
+        })
+        .collect()
     }
 }
 
 /// What `attempt` decided.
 enum Attempt {
     Taken,
-    /// Free only in the future: try again at this time.
+    /// Free only in the future: try again (fair kinds: it is ours) at this time.
     Later(u64),
     Queued,
 }
 
 impl World {
-    fn attempt(&mut self, cpu: usize, id: usize) -> Attempt {
+    /// Tries to take lock `id`; a CPU that waited for a fair lock finds itself the holder.
+    fn attempt(&mut self, cpu: usize, id: usize, waited: bool) -> Attempt {
         let now = self.clocks[cpu];
         let r = &mut self.locks.records[id];
-        if r.held != NOBODY {
+        if waited && r.kind.is_fair() {
+            debug_assert_eq!(r.held, cpu as u16, "a fair lock is handed over");
+            Attempt::Taken
+        } else if r.held != NOBODY {
             r.waiters.push(cpu as u16);
             Attempt::Queued
         } else if now < r.free_at {
+            if r.kind.is_fair() {
+                r.held = cpu as u16;
+            }
             Attempt::Later(r.free_at)
         } else {
             r.held = cpu as u16;
-            r.acquired += 1;
             Attempt::Taken
         }
     }
 
-    /// Picks the nearest waiter of a lock that `cpu` has just released and sends it to try again.
+    /// Passes a lock that `cpu` has just released on to a waiter, if there is one.
     fn hand_off(&mut self, cpu: usize, id: usize) {
-        let waiters = std::mem::take(&mut self.locks.records[id].waiters);
-        let Some(nearest) = waiters.iter().map(|&w| self.distance(cpu, usize::from(w))).min() else { return };
-        let equal: Vec<usize> =
-            (0..waiters.len()).filter(|&i| self.distance(cpu, usize::from(waiters[i])) == nearest).collect();
-        let pick = if equal.len() > 1 { self.random(cpu, equal.len() as u64) as usize } else { 0 };
-        let mut rest = waiters;
-        let winner = usize::from(rest.remove(equal[pick]));
-        let delay = self.hand_off_delay(cpu, winner, &rest);
-        let line = self.locks.records[id].addr.line() as usize;
-        self.locks.records[id].waiters = rest;
+        let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
+        if rest.is_empty() {
+            return;
+        }
+        let kind = self.locks.records[id].kind;
+        let pick = if kind.is_fair() { 0 } else { self.nearest(cpu, &rest) };
+        let winner = usize::from(rest.remove(pick));
+        let delay = self.hand_off_delay(kind, cpu, winner, &rest);
+        let record = &mut self.locks.records[id];
+        record.waiters = rest;
+        if kind.is_fair() {
+            record.held = winner as u16;
+        }
+        let (line, class) = (record.addr.line() as usize, record.class);
         self.memory.hand_over(winner, line);
         let at = self.clocks[cpu] + delay;
-        self.resume_at(winner, at);
+        self.resume_at(winner, at, Part::Lock(class));
     }
 
-    /// Transfer to the winner, and part of a transfer for each waiter that re-reads the line, up to a few of them.
-    fn hand_off_delay(&self, cpu: usize, winner: usize, rest: &[u16]) -> u64 {
-        let reread: u64 = rest
-            .iter()
-            .take(self.cost.reread_cap)
-            .map(|&w| self.memory.transfer_between(&self.cost, cpu, usize::from(w)))
-            .sum();
-        self.memory.transfer_between(&self.cost, cpu, winner) + ((reread * self.cost.reread_x1024) >> 10)
+    /// The waiter with the cheapest transfer; ties by the seed.
+    fn nearest(&mut self, cpu: usize, waiters: &[u16]) -> usize {
+        let distance = |w: &u16| self.distance(cpu, usize::from(*w));
+        let least = waiters.iter().map(distance).min();
+        let equal: Vec<usize> = (0..waiters.len()).filter(|&i| Some(distance(&waiters[i])) == least).collect();
+        if equal.len() > 1 { equal[self.random(cpu, equal.len() as u64) as usize] } else { equal[0] }
+    }
+
+    /// Transfer to the winner; for kinds whose waiters spin on one word also what their re-reading costs: part of a
+    /// transfer each, of a few of them (dec-and-test), or a transfer each (ticket).
+    fn hand_off_delay(&self, kind: LockKind, cpu: usize, winner: usize, rest: &[u16]) -> u64 {
+        let transfer = |w: usize| self.memory.transfer_between(&self.cost, cpu, w);
+        let to = |w: &u16| transfer(usize::from(*w));
+        let rereads = match kind {
+            LockKind::DecAndTest => {
+                (rest.iter().take(self.cost.reread_cap).map(to).sum::<u64>() * self.cost.reread_x1024) >> 10
+            }
+            LockKind::Ticket => rest.iter().map(to).sum(),
+            LockKind::Mcs => 0,
+        };
+        transfer(winner) + rereads
     }
 }
 
@@ -156,7 +206,7 @@ impl SimCpu {
         loop {
             let attempt = self.with(|w| {
                 // The attempt is decided now; its atomic access, which pulls the line here, is paid whatever it finds.
-                let attempt = w.attempt(me, id);
+                let attempt = w.attempt(me, id, waited);
                 let addr = w.locks.records[id].addr;
                 w.touch(me, addr, Access::Rmw);
                 attempt
@@ -164,8 +214,9 @@ impl SimCpu {
             match attempt {
                 Attempt::Taken => break,
                 Attempt::Later(time) => self.with(|w| {
-                    let delay = w.hand_off_delay(me, me, &[]);
-                    w.resume_at(me, time + delay);
+                    let (kind, class) = (w.locks.records[id].kind, w.locks.records[id].class);
+                    let delay = w.hand_off_delay(kind, me, me, &[]);
+                    w.resume_at(me, time + delay, Part::Lock(class));
                 }),
                 Attempt::Queued => {}
             }
@@ -176,10 +227,16 @@ impl SimCpu {
             }
         }
         self.with(|w| {
+            let class = w.locks.records[id].class;
+            let now = w.clocks[me];
+            let report = &mut w.locks.reports[class];
+            report.acquired += 1;
             if waited {
-                let record = &mut w.locks.records[id];
-                record.contended += 1;
-                record.waited += w.clocks[me] - since;
+                report.contended += 1;
+                report.wait_ps += now - since;
+            }
+            if report.class != BIT_CLASS {
+                w.account.reached(me, Path::List);
             }
         });
     }
@@ -193,7 +250,7 @@ impl SimCpu {
             let free = record.held == NOBODY && now >= record.free_at;
             if free {
                 record.held = me as u16;
-                record.acquired += 1;
+                w.locks.reports[record.class].acquired += 1;
             }
             let addr = record.addr;
             w.touch(me, addr, Access::Rmw);
@@ -216,8 +273,8 @@ impl SimCpu {
             let record = &mut w.locks.records[id];
             debug_assert!(
                 w.dead || record.held == me as u16,
-                "{} released by CPU {me}, held by {}",
-                record.class,
+                "lock at {:#x} released by CPU {me}, held by {}",
+                record.addr.0,
                 record.held
             );
             record.held = NOBODY;

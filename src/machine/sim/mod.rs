@@ -10,10 +10,11 @@ mod coherence;
 mod cost;
 mod fiber;
 mod lock;
+mod time;
 
 pub use cost::CostModel;
 pub use fiber::SimCpu;
-pub use lock::SimLock;
+pub use lock::{LockKind, SimLock};
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +24,12 @@ use crate::machine::percpu::Mailboxes;
 use crate::machine::presets::Machinery;
 use crate::machine::{Addr, Machine, Report};
 use crate::topology::{Distance, Topology};
-use crate::units::{LINE, NodeId, PAGE_SIZE, round_up};
+use crate::units::{LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
 use clock::EventQueue;
 use coherence::Coherence;
 use lock::LockTable;
+use time::{Account, Part, Structure};
 
 /// Simulated address space past the frames for structures whose fields live in Rust.
 const METADATA_BYTES: u64 = 256 << 20;
@@ -68,7 +70,11 @@ struct World {
     schedule: Schedule,
     draws: Vec<u64>,
     trace: u64,
-    idle_time: Vec<u64>,
+    account: Account,
+    /// First byte of the frames, and the byte after them.
+    frames: (u64, u64),
+    inversions: u64,
+    max_inversion: u64,
     /// Set when a fiber has panicked: nothing suspends any more, so that the others can unwind.
     dead: bool,
 }
@@ -98,7 +104,10 @@ impl Sim {
             schedule,
             draws: vec![0; cpus],
             trace: 0xcbf2_9ce4_8422_2325,
-            idle_time: vec![0; cpus],
+            account: Account::new(cpus),
+            frames: (arena, frames_end),
+            inversions: 0,
+            max_inversion: 0,
             dead: false,
             cost,
         };
@@ -134,25 +143,30 @@ impl Machine for Sim {
     }
 
     fn lock(&self, name: &'static str, addr: Addr) -> SimLock {
-        SimLock::new(self.world.at_rest(|w| w.locks.add(name, addr)))
+        SimLock::new(self.world.at_rest(|w| w.locks.add(name, w.cost.locks, addr)))
     }
 
     fn report(&mut self) -> Report {
         let w = self.world.get_mut();
         Report {
             locks: w.locks.report(),
-            idle_ps: w.idle_time.iter().sum(),
+            time: w.account.parts(&w.locks.classes()),
+            latencies: w.account.latencies(),
+            inversions: w.inversions,
+            max_inversion_ps: w.max_inversion,
+            idle_ps: w.account.idle(),
             trace: w.trace,
             simulated: true,
             oversubscribed: false,
         }
     }
 
+    fn measure(&self, start: Picos, end: Picos) {
+        self.world.at_rest(|w| w.account.measure(start.0, end.0));
+    }
+
     fn reset_report(&self, cpu: &SimCpu) {
-        cpu.with(|w| {
-            w.locks.reset();
-            w.idle_time.fill(0);
-        });
+        cpu.with(|w| w.locks.reset());
     }
 
     fn boot(&self, body: impl Fn(&SimCpu) + Sync) {
@@ -161,22 +175,51 @@ impl Machine for Sim {
 }
 
 impl World {
-    /// Adds `ps` to the clock of `cpu`.
+    /// Moves the clock of `cpu` on by `ps`, spent on `part`. The one place where clocks move.
+    #[inline]
+    fn advance(&mut self, cpu: usize, ps: u64, part: Part) {
+        let from = self.clocks[cpu];
+        self.clocks[cpu] = from + ps;
+        self.account.book(cpu, part, from, from + ps);
+    }
+
+    /// Adds `ps` of the section that `cpu` is in.
     #[inline]
     fn spend(&mut self, cpu: usize, ps: u64) {
-        self.clocks[cpu] += ps;
+        self.advance(cpu, ps, Part::Section(self.account.now_in[cpu]));
     }
 
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
         let ps = self.memory.access(&self.cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
-        self.clocks[cpu] += ps;
+        let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);
+        self.spend_on_line(cpu, ps, moved);
     }
 
-    /// Puts a CPU that waits for nothing any more back into the queue at `time` (never before its own clock).
-    fn resume_at(&mut self, cpu: usize, time: u64) {
-        self.clocks[cpu] = self.clocks[cpu].max(time);
+    /// Adds the `ps` of an access: a transfer if a line `moved`, time of the section otherwise.
+    #[inline]
+    fn spend_on_line(&mut self, cpu: usize, ps: u64, moved: Option<usize>) {
+        match moved {
+            Some(line) => self.advance(cpu, ps, Part::Transfer(self.structure(Addr(line as u64 * LINE)))),
+            None => self.spend(cpu, ps),
+        }
+    }
+
+    fn structure(&self, addr: Addr) -> Structure {
+        if addr.0 < self.frames.0 {
+            Structure::Objects
+        } else if addr.0 < self.frames.1 {
+            Structure::Frames
+        } else {
+            Structure::Metadata
+        }
+    }
+
+    /// Puts a CPU that waited for `part` back into the queue at `time` (never before its own clock).
+    fn resume_at(&mut self, cpu: usize, time: u64, part: Part) {
+        let wait = time.saturating_sub(self.clocks[cpu]);
+        self.advance(cpu, wait, part);
         self.queue.push(self.clocks[cpu], cpu);
     }
 
@@ -227,12 +270,10 @@ impl World {
 
     /// Ends the sleep of an idle CPU at `time`.
     fn wake(&mut self, cpu: usize, time: u64, reason: super::Wakeup) {
-        let slept = time.saturating_sub(self.clocks[cpu]);
-        self.idle_time[cpu] += slept;
         self.idle[cpu] = false;
         self.wake_at[cpu] = u64::MAX;
         self.reason[cpu] = reason;
-        self.resume_at(cpu, time);
+        self.resume_at(cpu, time, Part::Idle);
     }
 
     fn distance(&self, a: usize, b: usize) -> Distance {
