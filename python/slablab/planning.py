@@ -236,6 +236,8 @@ def _blocks(axes: dict[str, Sequence[Any]], parts: dict[str, Sequence[Part]]) ->
         known = {f"{p}.{name}" for p, d in documents.items() for name in config.parameters(p, str(d["name"]))}
         own = {name: values for name, values in dotted.items() if name in known}
         used.update(own)
+        for era in own.get("allocator.era", ()):
+            config.check_era(str(documents["allocator"]["name"]), era)
         for name in dotted:
             if name not in known:
                 of = documents[name.partition(".")[0]]

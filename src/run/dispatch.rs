@@ -148,8 +148,10 @@ fn job(config: &Config) -> Result<Job, Error> {
     crate::workloads!(plan)
 }
 
-/// Runs a completed configuration. A panic of the core becomes a failure with its message.
+/// Runs a completed configuration. A panic of the core becomes a failure with its message. The host's `wall_s` is all of
+/// this: the start of the world and its end count.
 pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
+    let started = Instant::now();
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let job = job(config)?;
         if config.machine.is_native() {
@@ -161,7 +163,9 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
             on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, job, cancel)
         }
     }));
-    caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))
+    let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
+    outcome.host.insert("wall_s".into(), json!(started.elapsed().as_secs_f64()));
+    Ok(outcome)
 }
 
 fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel) -> Result<Outcome, Failure> {
@@ -171,7 +175,6 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
             match name(&config.allocator) {
                 $($name => {
                     let tunables = <$config as Configuration>::from_json(&config.allocator)?;
-                    let started = Instant::now();
                     let mut gathered = {
                         let model = config.machine.page_model(era(&config.allocator))?;
                         let mut pages = Pages::fragmented(&machine, model, config.machine.fragmentation()?)?;
@@ -187,7 +190,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         gathered
                     };
                     gathered.machine(machine.report());
-                    Ok(gathered.outcome(config, started.elapsed()))
+                    Ok(gathered.outcome(config))
                 })*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names)).into()),
             }
