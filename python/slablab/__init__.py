@@ -19,7 +19,7 @@ from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
 from slablab.store import Store
-from slablab.sweep import SweepInterrupted, plan, sweep
+from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
 
 __version__ = _version()
 
@@ -30,6 +30,7 @@ __all__ = [
     "MissingExtra",
     "Native",
     "Null",
+    "OtherVersionWarning",
     "OversubscribedWarning",
     "Plan",
     "Reproduction",

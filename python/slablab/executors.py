@@ -30,42 +30,56 @@ def elsewhere(executor: Executor, documents: Sequence[str], order: Sequence[int]
 
     A cell whose worker died is handed out again. What has not begun when a cell fails, or at Ctrl-C, is taken back.
     """
-    from concurrent.futures import FIRST_COMPLETED, wait
+    from queue import SimpleQueue
 
     waiting: dict[Future[Crossing], int] = {}
     tries = dict.fromkeys(order, 0)
+    # Futures put themselves here as they end: to ask them all each time would take longer than short cells do.
+    ended: SimpleQueue[Future[Crossing]] = SimpleQueue()
 
     def hand_out(index: int) -> None:
         tries[index] += 1
         try:
-            waiting[executor.submit(_core.run, documents[index])] = index
+            future = executor.submit(_core.run, documents[index])
         except RuntimeError as e:
             if waiting or any(n > 1 for n in tries.values()):
                 raise
             raise refused("executor", shown(executor), f"an executor that takes work ({e})") from None
+        waiting[future] = index
+        future.add_done_callback(ended.put)
 
     try:
         for index in order:
             hand_out(index)
         while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                index = waiting.pop(future, -1)
-                if index < 0 or future.cancelled():
-                    continue
-                error = future.exception()
-                if error is None:
-                    _skip(waiting, done(index, future.result()))
-                elif isinstance(error, _core.ConfigError | _core.SlabCorruption):
-                    done(index, error)
-                elif not isinstance(error, Exception) or _pool_is_gone(error) or tries[index] >= TRIES:
-                    error.add_note(f"in the run {documents[index]}, handed out {tries[index]} time(s)")
-                    raise error
-                else:
-                    hand_out(index)
+            future = ended.get()
+            index = waiting.pop(future, -1)
+            if index < 0:
+                # Taken back: somebody else had done it.
+                continue
+            error = _error(future)
+            if error is None:
+                _skip(waiting, done(index, future.result()))
+            elif isinstance(error, _core.ConfigError | _core.SlabCorruption):
+                done(index, error)
+            elif not isinstance(error, Exception) or _pool_is_gone(error) or tries[index] >= TRIES:
+                error.add_note(f"in the run {documents[index]}, handed out {tries[index]} time(s)")
+                raise error
+            else:
+                hand_out(index)
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _error(future: Future[Crossing]) -> BaseException | None:
+    """What ended a future badly, cancelled by its executor included."""
+    from concurrent.futures import CancelledError
+
+    try:
+        return future.exception()
+    except CancelledError as e:
+        return e
 
 
 def _pool_is_gone(error: BaseException) -> bool:

@@ -73,6 +73,8 @@ class Plan:
     """Cells that the store has already."""
     seconds: float | None = None
     """Estimate for the rest, from the store's own history; None when it has none."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Other versions in the store with their runs, which stay apart."""
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -89,6 +91,7 @@ class Plan:
             ("duplicates", f"{self.duplicates} dropped"),
             *(("does not apply", axis) for axis in self.idle),
             ("stored", f"{self.stored}, so {len(self.cells) - self.stored} to run"),
+            *(("kept apart", f"{count} runs of version {version}") for version, count in self.others),
             ("time", known),
         ]
 
@@ -109,6 +112,7 @@ class Plan:
             "stored": self.stored,
             "to_run": len(self.cells) - self.stored,
             "seconds": self.seconds,
+            "other_versions": dict(self.others),
         }
 
 

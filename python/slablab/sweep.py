@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,6 +32,10 @@ class SweepInterrupted(KeyboardInterrupt):
     def __init__(self, finished: Sweep) -> None:
         super().__init__(f"stopped after {len(finished)} runs; they are in .finished of this exception")
         self.finished = finished
+
+
+class OtherVersionWarning(UserWarning):
+    """A store holds runs of another version of slablab: they stay, and are not taken for this one's."""
 
 
 def sweep(
@@ -89,7 +94,8 @@ def plan(
             return made
         have = kept.have(c.key for c in made.cells)
         missing = [c for c in made.cells if c.key not in have]
-        return replace(made, stored=len(have), seconds=_estimate(missing, kept, threads or os.cpu_count() or 1))
+        seconds = _estimate(missing, kept, threads or os.cpu_count() or 1)
+        return replace(made, stored=len(have), seconds=seconds, others=tuple(kept.others().items()))
 
 
 def run(
@@ -117,6 +123,13 @@ class _Running:
         self.numbers = {c.key: i for i, c in enumerate(self.cells)}
         have = store.have(self.numbers) if store is not None else set()
         self.missing = [i for i, c in enumerate(self.cells) if c.key not in have]
+        if store is not None and self.missing and (others := store.others()):
+            said = ", ".join(f"{count} runs of {version}" for version, count in others.items())
+            warnings.warn(
+                f"{store.path} also holds {said}: they stay, and {len(self.missing)} cells run with {store.version}",
+                OtherVersionWarning,
+                stacklevel=4,
+            )
         self.elsewhere = {self.numbers[key] for key in have}
         """Cells whose runs are in the store and not (yet) here."""
 

@@ -15,6 +15,8 @@ import pytest
 from conftest import SHORT
 
 import slablab as sl
+from slablab import _core
+from slablab.executors import elsewhere
 
 GRID = {"allocator": ["null", "slob"], "workload": sl.Tbench(**SHORT), "over": {"workload.clients": [1, 2, 3]}}
 
@@ -95,6 +97,44 @@ def test_a_cell_is_handed_out_again_when_its_worker_died_and_not_for_ever(here: 
             sl.sweep(**GRID, executor=pool)
         assert pool.deaths < 3 + 6 * 4 + 1
     assert "handed out 4 time(s)" in raised.value.__notes__[0]
+
+
+def test_thousands_of_cells_are_handed_out_in_no_time():
+    class At(Executor):
+        """Runs at once, in the caller."""
+
+        def __init__(self, crossing: object) -> None:
+            self.crossing = crossing
+
+        def submit(self, fn, /, *args, **kwargs):
+            future: Future[object] = Future()
+            future.set_result(self.crossing)
+            return future
+
+    crossing = _core.run(
+        json.dumps({"machine": "opteron-2x4-2007", "allocator": "null", "workload": {"name": "script", "ops": []}})
+    )
+
+    count = 10_000
+    began = time.perf_counter()
+    elsewhere(At(crossing), ["{}"] * count, range(count), lambda *_: None)
+    assert (time.perf_counter() - began) / count < 1e-3
+
+
+def test_a_future_that_its_executor_cancelled_is_handed_out_again(here: list[object]):
+    class Cancelling(ThreadPoolExecutor):
+        left = 2
+
+        def submit(self, fn, /, *args, **kwargs):
+            if self.left:
+                self.left -= 1
+                future: Future[object] = Future()
+                future.cancel()
+                return future
+            return super().submit(fn, *args, **kwargs)
+
+    with Cancelling(1) as pool:
+        assert results(sl.sweep(**GRID, executor=pool)) == here
 
 
 def test_a_killed_process_breaks_the_pool_and_a_new_one_finishes(here: list[object], tmp_path: Path):

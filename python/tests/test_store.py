@@ -97,7 +97,9 @@ def test_rows_of_another_version_are_kept_apart_and_said(path: Path, monkeypatch
     sl.sweep(**GRID, store=path)
     with monkeypatch.context() as other:
         other.setattr(_core, "version", lambda: "0.0.1")
-        assert len(sl.sweep(**GRID, store=path)) == 3
+        with pytest.warns(sl.OtherVersionWarning, match="3 runs of"):
+            assert len(sl.sweep(**GRID, store=path)) == 3
+        assert f"3 runs of version {sl.__version__}" in str(sl.plan(**GRID, store=path))
         with sl.Store(path) as newer:
             assert len(newer) == 3
     with sl.Store(path) as kept:
