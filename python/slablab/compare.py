@@ -74,9 +74,12 @@ def compare(
     level = 1 - (1 - confidence) / len(pairs)
     rows = []
     for keys, ours, theirs in pairs:
-        rows.append(
-            {**keys, **_row(ours[metric].to_numpy(float), theirs[metric].to_numpy(float), metric, level, margin)}
-        )
+        units = dict.fromkeys([*ours["unit"], *theirs["unit"]])
+        if metric == "throughput" and len(units) > 1:
+            # What a native machine does without the protocol's work is no throughput of the same thing.
+            raise refused("metric", metric, f"runs of one unit; these are in {' and in '.join(units)}")
+        sides = (ours[metric].to_numpy(float), theirs[metric].to_numpy(float))
+        rows.append(keys | _row(*sides, metric, level, margin))
     made = pd.DataFrame(rows)
     behind = [metric, "spread_pct", "baseline", "baseline_spread_pct", "repeats", "ratio", "low", "high"]
     front = [c for c in frame.columns if c in made.columns and c not in behind]

@@ -141,6 +141,13 @@ def test_what_cannot_be_compared_is_refused(pair: sl.Sweep, how: dict, part: str
     assert part in str(raised.value)
 
 
+def test_throughputs_of_two_units_are_not_compared():
+    machines = [sl.Sim(cpus=1), sl.Native(cpus=1)]
+    grid = sl.sweep(machine=machines, allocator="null", workload=TBENCH, over={"workload.clients": [1]})
+    with pytest.raises(sl.ConfigError, match="allocator only"):
+        grid.compare({"machine": "native"})
+
+
 def test_several_eras_need_one_as_baseline():
     grid = sl.sweep(allocator=["slub@2.6.24", "slub@2.6.24-rc2", "slab"], workload=TBENCH)
     with pytest.raises(sl.ConfigError, match=r"slub@2\.6\.24, slub@2\.6\.24-rc2"):
