@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab import published
 from slablab.config import Sim, entry
-from slablab.published import Constant, Published
 from slablab.result import Sweep
 from slablab.sweep import sweep
 from slablab.values import whole
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from slablab.published import Constant, Published
     from slablab.sweep import StoreLike
 
 QUICK_CLIENTS = (1, 2, 4, 8, 12, 16)
@@ -39,6 +38,8 @@ def reproduce(
     `quick` takes a few points and one seed. Two constants come fitted on the published SLAB series; everything else is
     a prediction. `store` keeps finished runs in a file, as that of `sweep` does.
     """
+    from slablab import published
+
     figure = published.named(name)
     whole("seeds", seeds, "1 or more")
     grid = sweep(
@@ -59,6 +60,8 @@ class Reproduction:
     """The finished runs of a published figure beside the published values."""
 
     def __init__(self, figure: Published, grid: Sweep) -> None:
+        from slablab import published
+
         self.figure = figure
         self.sweep = grid
         """The runs."""
