@@ -286,6 +286,8 @@ class Reproduction:
 
 def _over(figure: Published, clients: Iterable[int]) -> dict[str, Iterable[Any]]:
     """The axes of a figure: its clients, and every fitted constant at its value."""
+    from slablab import published
+
     fitted = {c.parameter: [c.value] for c in published.constants(figure.name)}
     return {**fitted, "workload.clients": list(clients)}
 
