@@ -199,6 +199,10 @@ class Slab(AllocatorConfig):
     """the periodic reaper runs, every 2 s on each CPU: true or false"""
     reap_spread: bool | None = None
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs (6.1): true or false"""
+    statistics: bool | None = None
+    """slabinfo shows the globalstat and cpustat columns: true or false"""
 
 
 @config
@@ -210,21 +214,63 @@ class Slub(AllocatorConfig):
     order: int | None = None
     """order of every slab: min_order = max_order = order, 0..10, or null"""
     min_order: int | None = None
-    """smallest slab order tried, 0..10"""
+    """smallest slab order tried, 0..10, at most max_order"""
     max_order: int | None = None
     """largest slab order tried while the object fits, 0..10"""
-    min_objects: int | None = None
-    """objects a slab should hold, 1..65536"""
-    min_partial: int | None = None
-    """an empty cpu slab is kept while its node has fewer partial slabs than this"""
+    min_objects: int | Literal["by_cpus"] | None = None
+    """objects a slab should hold, 1..65536, or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)"""
+    order_search: Literal["halve_from8", "halve_from16", "step_from16", "fit_from16"] | None = None
+    """halve_from8, halve_from16 (2.6.26), step_from16 (2.6.30) or fit_from16 (6.7)"""
+    order_fallback: Literal["none", "kmalloc_block", "min_order"] | None = None
+    """without pages of the preferred order: none, kmalloc_block (2.6.25) or min_order (2.6.26)"""
+    min_partial: int | Literal["log2", "half_log2"] | None = None
+    """partial slabs a node keeps before it returns empty ones: a number, log2 (2.6.27) or half_log2 (3.2)"""
     first_free: Literal["head", "tail"] | None = None
-    """where on the node list a full slab goes at its first free: "head" or "tail" """
-    defrag_ratio: int | None = None
+    """where on the node list a full slab goes at its first free: head or tail"""
+    deactivate: Literal["head", "tail_unless_private", "head_unless_remote"] | None = None
+    """where a given-up partial cpu slab goes: head, tail_unless_private (2.6.25), head_unless_remote (3.1)"""
+    discard_empty: Literal["freed_always", "above", "from"] | None = None
+    """empty slabs are returned: freed_always, above min_partial (3.1), from min_partial (3.16)"""
+    remote_node_defrag_ratio: int | None = None
     """how often an allocation looks at other nodes' partial slabs, 0 (never) .. 1024 (always)"""
+    named_node: Literal["then_any", "then_new", "two_attempts"] | None = None
+    """a named node's partial slabs, then_any node's, then_new slab (3.1), or two_attempts (6.12)"""
     kmalloc_max: int | None = None
     """largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages"""
+    kmalloc_order3: bool | None = None
+    """kmalloc caches of few objects a page get order 3: true (2.6.25) or false"""
     merge: bool | None = None
     """caches of equal slots share their slabs: true or false"""
+    merge_walk: Literal["newest", "oldest"] | None = None
+    """which cache is shared, if several could be: newest or oldest (3.18)"""
+    hw_align: Literal["whole_line", "halved_line"] | None = None
+    """what HWCACHE_ALIGN aligns to: whole_line or halved_line (2.6.25)"""
+    free_pointer: Literal["start", "middle"] | None = None
+    """place of the free pointer in a free object: start or middle (5.7)"""
+    freelist_hardened: bool | None = None
+    """free pointers are stored XORed with a secret: true or false (since 4.14)"""
+    freelist_random: bool | None = None
+    """new slabs are linked in random order: true or false (since 4.8)"""
+    fast_path: Literal["slab_lock", "descriptor", "irq_off", "double_cas", "sheaf"] | None = None
+    """slab_lock, descriptor (2.6.22), irq_off (2.6.24), double_cas (2.6.39) or sheaf (7.0)"""
+    slow_path: Literal["locked", "lockless"] | None = None
+    """what guards a slab: locked, or lockless (3.1)"""
+    atomic_unlock: bool | None = None
+    """the slab lock is released by a locked operation: true, or false (2.6.25)"""
+    cpu_partial: int | Literal["none", "by_size"] | None = None
+    """free objects on each CPU's list of partial slabs: a number, by_size or none (since 3.2)"""
+    cpu_partial_count: Literal["objects", "slabs"] | None = None
+    """what limits that list: objects (3.2) or slabs (5.16)"""
+    delayed_freezing: bool | None = None
+    """slabs are frozen when used, not when listed: true (6.8) or false"""
+    sheaf_capacity: int | Literal["none", "by_creator", "by_size"] | None = None
+    """objects of each CPU's sheaves: a number, by_creator (6.18), by_size (7.0) or none"""
+    barn_max_full: int | None = None
+    """full sheaves a node's barn takes (since 6.18)"""
+    barn_max_empty: int | None = None
+    """empty sheaves it keeps after RCU frees (since 6.18)"""
+    debug: str | None = None
+    """debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"""
 
 
 @config
@@ -395,7 +441,8 @@ class Script(Typed):
     """caches made before the first step: name, size, align, flags"""
     ops: Sequence[Mapping[str, Any]] = ()
     """
-    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, touch, shrink, trim, destroy,
+    steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
+    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, destroy,
     checkpoint)
     """
 

@@ -39,6 +39,37 @@ pub struct Destroyed {
     pub warnings: u64,
 }
 
+/// Objects set aside by [`SlabAllocator::prefill`].
+#[derive(Debug)]
+pub struct Prefilled {
+    objects: Vec<Addr>,
+    capacity: u64,
+    /// Address of the sheaf it was made of, if it is one of the cache's.
+    own: Option<Addr>,
+}
+
+impl Prefilled {
+    /// Objects that are left.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+    /// True if none is left.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+/// Tunables of a cache as they are written to `/proc/slabinfo`; any number can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Objects of a CPU's array.
+    pub limit: i64,
+    /// Objects moved at once.
+    pub batchcount: i64,
+    /// Capacity of a node's shared array in batches.
+    pub sharedfactor: i64,
+}
+
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Era and tunables, complete and explicit.
@@ -59,6 +90,47 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object>;
     /// Gives back what kmalloc returned.
     fn kfree(&self, cpu: &M::Cpu, object: Object);
+    /// Takes `n` objects or none (kernel: kmem_cache_alloc_bulk). Allocators without a path of their own take one by one.
+    fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
+        let objects: Vec<Object> = (0..n).map_while(|_| self.alloc(cpu, cache, want)).collect();
+        if objects.len() as u64 == n {
+            return Some(objects);
+        }
+        self.free_bulk(cpu, cache, objects);
+        None
+    }
+    /// Gives objects back (kernel: kmem_cache_free_bulk).
+    fn free_bulk(&self, cpu: &M::Cpu, cache: CacheId, objects: Vec<Object>) {
+        objects.into_iter().for_each(|object| self.free(cpu, cache, object));
+    }
+    /// Gives an object back once an RCU grace period has passed (kernel: kfree_rcu). No task holds an RCU read section
+    /// between two operations, so allocators without a queue of their own free at once.
+    fn free_rcu(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
+        self.free(cpu, cache, object);
+    }
+    /// Waits for the grace period of all that [`SlabAllocator::free_rcu`] was given (kernel: rcu_barrier).
+    fn rcu_barrier(&self, _cpu: &M::Cpu) {}
+    /// Sets at least `n` objects aside, so that taking them later cannot fail (kernel: kmem_cache_prefill_sheaf; without
+    /// sheaves a plain array).
+    fn prefill(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Prefilled> {
+        let objects = self.alloc_bulk(cpu, cache, want, n)?;
+        Some(Prefilled { objects: objects.iter().map(Object::addr).collect(), capacity: n, own: None })
+    }
+    /// Takes one of the objects set aside; `None` when all are taken (kernel: kmem_cache_alloc_from_sheaf).
+    fn alloc_from_prefilled(&self, _cpu: &M::Cpu, _cache: CacheId, from: &mut Prefilled) -> Option<Object> {
+        from.objects.pop().map(Object::at)
+    }
+    /// Makes sure that at least `n` objects are set aside; false if memory is out (kernel: kmem_cache_refill_sheaf).
+    fn refill(&self, cpu: &M::Cpu, cache: CacheId, held: &mut Prefilled, want: Request, n: u64) -> bool {
+        let missing = n.saturating_sub(held.objects.len() as u64);
+        let Some(more) = self.alloc_bulk(cpu, cache, want, missing) else { return false };
+        held.objects.extend(more.iter().map(Object::addr));
+        true
+    }
+    /// Takes back what was set aside and not used (kernel: kmem_cache_return_sheaf).
+    fn return_prefilled(&self, cpu: &M::Cpu, cache: CacheId, held: Prefilled) {
+        self.free_bulk(cpu, cache, held.objects.into_iter().map(Object::at).collect());
+    }
     /// Returns what can be returned of a cache's empty slabs (kernel: kmem_cache_shrink). Asks the other CPUs.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId);
     /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
@@ -68,6 +140,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// it switched off. A run calls [`SlabAllocator::trim`] at the times of [`periodic`]; a script where it says so.
     fn period(&self) -> Option<Picos> {
         None
+    }
+    /// Changes a cache's tunables at run time (SLAB; kernel: slabinfo_write). When no CPU runs. False for values that the
+    /// kernel ignores silently; an allocator without tunables, and a lack of memory, are errors.
+    fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
+        Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
     }
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.

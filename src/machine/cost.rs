@@ -35,6 +35,13 @@ pub const SLUB_DISCARD: Instr = Instr(98);
 /// Returning one private object to its slab in a deactivation (6.1: like one new object).
 pub const SLUB_DEACTIVATE_OBJECT: Instr = Instr(17);
 
+// Sheaves came later than the recordings: taking from and putting into an array of the CPU is what SLAB does (66, 80), and
+// an exchange with the barn, a list under a lock, as a SLUB list operation.
+/// Allocation from the CPU's sheaf.
+pub const SLUB_SHEAF_ALLOC: Instr = Instr(66);
+/// Free into the CPU's sheaf.
+pub const SLUB_SHEAF_FREE: Instr = Instr(80);
+
 // --- SLAB: 6.1, statistics off ---------------------------------------------------------------------------------
 /// Allocation from the CPU's array (6.1: 66).
 pub const SLAB_ALLOC_HIT: Instr = Instr(66);

@@ -75,6 +75,14 @@ impl Arena {
         cpu.touch(addr, Access::Rmw);
         self.word(addr).fetch_add(delta as u64, Ordering::AcqRel)
     }
+    /// Replaces `old` by `new` in the word at `addr` by a locked operation, at a point of interaction; false if it was
+    /// something else.
+    #[inline]
+    pub fn cmpxchg<C: Cpu>(&self, cpu: &C, addr: Addr, old: u64, new: u64) -> bool {
+        cpu.interact();
+        cpu.touch(addr, Access::Rmw);
+        self.word(addr).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
     /// Reads without charging: reports, `verify()`, and words whose line has just been paid for.
     #[inline]
     pub fn peek(&self, addr: Addr) -> u64 {

@@ -18,6 +18,7 @@ use crate::workload::script::Script;
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
+use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
 
 /// Names of all allocators.
@@ -159,8 +160,10 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
             on_machine(Native::new(topology)?, config, job, cancel)
         } else {
-            let schedule = Schedule { seed: config.seed, ..Schedule::default() };
-            on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, job, cancel)
+            let hardware = config.machine.machinery()?;
+            let jitter_ps = (hardware.number("jitter")? * 1000.0).round() as u64;
+            let schedule = Schedule { seed: config.seed, jitter_ps, ..Schedule::default() };
+            on_machine(Sim::new(&hardware, schedule)?, config, job, cancel)
         }
     }));
     let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
@@ -209,8 +212,14 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
     let simulated = !config.machine.is_native();
     let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
+    let rules = if simulated {
+        let hardware = config.machine.machinery()?;
+        Rules::named(&hardware.word("sched").unwrap_or_default(), hardware.kernel())
+    } else {
+        Rules::V2_6_24
+    };
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, Picos(0), cancel).run();
+    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, Picos(0), cancel).run();
     if totals.cancelled {
         return Err(Failure::Cancelled);
     }

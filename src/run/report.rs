@@ -131,6 +131,8 @@ impl Gathered {
         self.summary.insert("idle_pct".into(), pct(report.idle_ps));
         self.summary.insert("simulated".into(), json!(report.simulated));
         self.summary.insert("oversubscribed".into(), json!(report.oversubscribed));
+        self.summary.insert("inversions".into(), json!(report.inversions));
+        self.summary.insert("max_inversion_ns".into(), json!(report.max_inversion_ps as f64 / 1000.0));
         self.summary.insert("trace".into(), json!(format!("{:016x}", report.trace)));
         let column = |f: &dyn Fn(&crate::machine::LockReport) -> u64| Column::U64(report.locks.iter().map(f).collect());
         self.frames.push(Frame {
@@ -182,6 +184,9 @@ impl Gathered {
         if let Some((level, seed)) = config.machine.fragment {
             row.insert("fragment".into(), json!(level));
             row.insert("fragment_seed".into(), json!(seed));
+        }
+        if let Ok(hardware) = config.machine.machinery() {
+            row.insert("kernel".into(), json!(hardware.word("kernel")));
         }
         for (key, value) in &config.machine.overrides {
             row.insert(key.clone(), json!(value));

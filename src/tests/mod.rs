@@ -6,3 +6,4 @@ mod determinism;
 mod floors;
 mod mechanisms;
 mod oracle;
+mod periodic;

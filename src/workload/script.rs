@@ -26,6 +26,9 @@ pub const MAX_SLOTS: u32 = 1 << 24;
 /// Longest single `wait`, in seconds: virtual time is counted in picoseconds of 64 bits.
 pub const MAX_WAIT: f64 = 86_400.0;
 
+/// Most objects that one `prefill` sets aside.
+pub const MAX_PREFILL: u64 = 1 << 20;
+
 /// Caches, and what is done with them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +104,53 @@ pub enum ScriptOp {
         /// Bytes, at most as many as were asked for.
         bytes: u64,
     },
+    /// Takes objects of a cache into slots, all or none (kernel: kmem_cache_alloc_bulk).
+    AllocBulk {
+        /// Index of the cache.
+        cache: u32,
+        /// Empty slots.
+        slots: Vec<u32>,
+    },
+    /// Gives the objects of slots back, all of one cache (kernel: kmem_cache_free_bulk).
+    FreeBulk {
+        /// Slots filled by `alloc`, in the order of the array.
+        slots: Vec<u32>,
+    },
+    /// Gives the object of a slot back after an RCU grace period (kernel: kfree_rcu).
+    FreeRcu {
+        /// A slot filled by `alloc`.
+        slot: u32,
+    },
+    /// Waits for the grace period of all such frees (kernel: rcu_barrier).
+    RcuBarrier {},
+    /// Sets objects of a cache aside (kernel: kmem_cache_prefill_sheaf).
+    Prefill {
+        /// Index of the cache.
+        cache: u32,
+        /// An empty slot.
+        slot: u32,
+        /// How many at least.
+        objects: u64,
+    },
+    /// Takes one of them (kernel: kmem_cache_alloc_from_sheaf).
+    AllocPrefilled {
+        /// A slot filled by `prefill`.
+        from: u32,
+        /// An empty slot.
+        slot: u32,
+    },
+    /// Makes sure that so many are set aside (kernel: kmem_cache_refill_sheaf).
+    Refill {
+        /// A slot filled by `prefill`.
+        slot: u32,
+        /// How many at least.
+        objects: u64,
+    },
+    /// Gives back what was set aside and not taken (kernel: kmem_cache_return_sheaf).
+    ReturnPrefilled {
+        /// A slot filled by `prefill`.
+        slot: u32,
+    },
     /// Returns a cache's empty slabs (kernel: kmem_cache_shrink).
     Shrink {
         /// Index of the cache.
@@ -108,6 +158,19 @@ pub enum ScriptOp {
     },
     /// Does this CPU's periodic work on all caches once.
     Trim {},
+    /// Changes tunables (SLAB; kernel: a write to /proc/slabinfo) while all CPUs stand still. Values that the kernel
+    /// ignores change nothing. Its `cpu` does not matter.
+    Tune {
+        /// Index of the cache; none: every cache, those for kmalloc too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cache: Option<u32>,
+        /// Objects of a CPU's array, 1 or more.
+        limit: i64,
+        /// Objects moved at once, 1..limit.
+        batchcount: i64,
+        /// Capacity of a node's shared array in batches, 0 for none.
+        sharedfactor: i64,
+    },
     /// Lets time pass on this CPU: virtual time on a simulated machine, real time on Native.
     Wait {
         /// How long.
@@ -132,6 +195,7 @@ enum Content {
     Object { cache: u32, size: u64 },
     Kmalloc { size: u64 },
     Pages { size: u64 },
+    Prefilled { cache: u32 },
 }
 
 impl Content {
@@ -141,6 +205,7 @@ impl Content {
             Content::Object { .. } => "an object of a cache",
             Content::Kmalloc { .. } => "kmalloc memory",
             Content::Pages { .. } => "pages",
+            Content::Prefilled { .. } => "prefilled objects",
         }
     }
 }
@@ -162,10 +227,13 @@ impl Script {
 
     /// Number of slots: one more than the largest used.
     pub fn slots(&self) -> usize {
-        let slot = |s: &Step| match s.op {
-            ScriptOp::Alloc { slot, .. } | ScriptOp::Kmalloc { slot, .. } | ScriptOp::AllocPages { slot, .. } => {
-                slot + 1
-            }
+        let slot = |s: &Step| match &s.op {
+            ScriptOp::Alloc { slot, .. }
+            | ScriptOp::Kmalloc { slot, .. }
+            | ScriptOp::AllocPages { slot, .. }
+            | ScriptOp::Prefill { slot, .. }
+            | ScriptOp::AllocPrefilled { slot, .. } => slot + 1,
+            ScriptOp::AllocBulk { slots, .. } => slots.iter().max().map_or(0, |slot| slot + 1),
             _ => 0,
         };
         self.ops.iter().map(slot).max().unwrap_or(0) as usize
@@ -204,7 +272,50 @@ impl Check<'_> {
                 }
                 self.fill(slot, Content::Pages { size: crate::units::Order(order).bytes() })?;
             }
-            ScriptOp::Free { slot } => match self.empty(slot) {
+            ScriptOp::AllocBulk { cache, ref slots } => {
+                let size = self.cache(cache)?;
+                for slot in slots {
+                    self.fill(*slot, Content::Object { cache, size })?;
+                }
+                *self.live[cache as usize].as_mut().expect("checked above") += slots.len() as u64;
+            }
+            ScriptOp::FreeBulk { ref slots } => {
+                let mut first = None;
+                for &slot in slots {
+                    match self.empty(slot) {
+                        Content::Object { cache, .. } if *first.get_or_insert(cache) == cache => {
+                            *self.live[cache as usize].as_mut().expect("not destroyed: live") -= 1;
+                        }
+                        other => return Err(self.holds(slot, other, "an object of the first slot's cache")),
+                    }
+                }
+            }
+            ScriptOp::Prefill { cache, slot, objects } => {
+                self.cache(cache)?;
+                if !(1..=MAX_PREFILL).contains(&objects) {
+                    return Err(self.refuse("objects", objects, format!("1..{MAX_PREFILL}")));
+                }
+                self.fill(slot, Content::Prefilled { cache })?;
+                *self.live[cache as usize].as_mut().expect("checked above") += 1;
+            }
+            ScriptOp::AllocPrefilled { from, slot } => {
+                let cache = self.prefilled(from)?;
+                let size = self.cache(cache)?;
+                self.fill(slot, Content::Object { cache, size })?;
+                *self.live[cache as usize].as_mut().expect("checked above") += 1;
+            }
+            ScriptOp::Refill { slot, objects } => {
+                self.prefilled(slot)?;
+                if objects > MAX_PREFILL {
+                    return Err(self.refuse("objects", objects, format!("0..{MAX_PREFILL}")));
+                }
+            }
+            ScriptOp::ReturnPrefilled { slot } => {
+                let cache = self.prefilled(slot)?;
+                self.empty(slot);
+                *self.live[cache as usize].as_mut().expect("not destroyed: live") -= 1;
+            }
+            ScriptOp::Free { slot } | ScriptOp::FreeRcu { slot } => match self.empty(slot) {
                 Content::Object { cache, .. } => *self.live[cache as usize].as_mut().expect("not destroyed: live") -= 1,
                 other => return Err(self.holds(slot, other, "an object of a cache")),
             },
@@ -245,7 +356,10 @@ impl Check<'_> {
                     return Err(self.refuse("seconds", seconds, format!("0..{MAX_WAIT}")));
                 }
             }
-            ScriptOp::Trim {} | ScriptOp::Checkpoint { .. } => {}
+            ScriptOp::Tune { cache, .. } => {
+                cache.map(|cache| self.cache(cache)).transpose()?;
+            }
+            ScriptOp::Trim {} | ScriptOp::RcuBarrier {} | ScriptOp::Checkpoint { .. } => {}
         }
         Ok(())
     }
@@ -286,6 +400,14 @@ impl Check<'_> {
         match self.slots.get_mut(slot as usize) {
             Some(content) => std::mem::replace(content, Content::Empty),
             None => Content::Empty,
+        }
+    }
+
+    /// The cache of what `slot` has set aside.
+    fn prefilled(&self, slot: u32) -> Result<u32, Error> {
+        match self.slots.get(slot as usize).copied().unwrap_or(Content::Empty) {
+            Content::Prefilled { cache } => Ok(cache),
+            other => Err(self.holds(slot, other, "prefilled objects")),
         }
     }
 

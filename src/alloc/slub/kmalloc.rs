@@ -1,7 +1,7 @@
 //! kmalloc: size classes over caches, and the page allocator for what is larger (kernel: get_slab, kmalloc_large).
 
-use super::Slub;
 use super::word::{Kind, Slab};
+use super::{Cache, Slub};
 use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
 use crate::page::Page;
@@ -30,6 +30,11 @@ const SMALL_INDEX: [u8; 24] = {
 pub(super) fn sizes(largest: u64) -> impl Iterator<Item = u64> {
     let large = (8..64).map(|i| 1u64 << i).take_while(move |s| *s <= largest);
     SMALL.into_iter().chain(large)
+}
+
+/// Name of a class: in bytes, later (5.x) in KiB from 1 KiB on.
+pub(super) fn name(size: u64, short: bool) -> String {
+    if short && size >= 1024 { format!("kmalloc-{}k", size / 1024) } else { format!("kmalloc-{size}") }
 }
 
 /// Class of a size above 0: the smallest whose slots hold it, whether or not its cache exists.
@@ -71,6 +76,17 @@ impl<M: Machine> Slub<'_, M> {
         }
     }
 
+    /// Takes one block of pages instead of an object, where the release does that.
+    #[cold]
+    pub(super) fn kmalloc_block(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        let block = if cache.block_will_do { self.kmalloc_large(cpu, cache.layout.object_size, want) } else { None };
+        if block.is_some() {
+            // It is no object of the cache, though the caller notes one.
+            cache.cpus.with(cpu, |c| c.moved(-1));
+        }
+        block
+    }
+
     /// Takes whole pages, a compound page if more than one; `None` also above the largest order.
     #[cold]
     fn kmalloc_large(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
@@ -91,7 +107,7 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     #[cold]
-    fn kfree_large(&self, cpu: &M::Cpu, head: Slab, object: Addr) {
+    pub(super) fn kfree_large(&self, cpu: &M::Cpu, head: Slab, object: Addr) {
         let start = self.pages.addr_of(head.0);
         assert!(object == start, "slub: kfree of {:#x}: expected the block's start {:#x}", object.0, start.0);
         cpu.work(cost::KFREE_LARGE);

@@ -10,30 +10,48 @@
 //! Lock order: `list_lock` → slab lock, except that a free holds the slab lock and takes `list_lock`; therefore walkers of a
 //! list only *try* slab locks (kernel: get_partial_node). Pages are asked for with no lock held.
 
+mod barn;
+mod bulk;
+mod config;
 mod cpu;
+pub mod debug;
 pub mod eras;
 mod kmalloc;
+mod locked;
+mod lockless;
 mod node;
 pub mod order;
+mod partial;
 pub mod policy;
+mod prefill;
+mod rcu;
 mod report;
+mod sheaf;
+mod single;
+mod slabword;
 mod slow;
 mod verify;
 mod word;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{CacheInfo, Counters, Destroyed, Placement, SlabAllocator};
+use super::{CacheInfo, Counters, Destroyed, Placement, Prefilled, SlabAllocator, Stat};
 use crate::error::{Corruption, Error};
-use crate::machine::{Addr, Machine, PerCpu};
+use crate::machine::{Addr, Machine, PerCpu, SpinLock};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, NodeId, round_up};
 
+use barn::Barn;
+pub use config::Config;
 use cpu::CpuSlab;
+use debug::DebugOption;
 use node::Node;
-use order::{Layout, WORD};
-pub use policy::{Config, FirstFree, OrderRule, Policy};
+use order::{Asked, Layout, Limits, Shape, WORD};
+pub use policy::Policy;
+use policy::{DebugPath, FastPath, MergeWalk, OrderFallback, SlowPath};
+use word::{Links, Slab};
 
 /// A cache (kernel: struct kmem_cache). Slabs of all its CPUs, partial lists and full ones together: Σ `nr_slabs` of the
 /// nodes.
@@ -45,10 +63,32 @@ struct Cache<M: Machine> {
     /// Names of the caches that were merged into this one.
     aliases: Vec<String>,
     layout: Layout,
+    limits: Limits,
+    /// Its free pointers.
+    links: Links,
+    /// The order in which new slabs are linked; empty: ascending.
+    permutation: Vec<u32>,
+    /// The fast paths serve it.
+    open: bool,
+    /// There is no private list: one object at a time, from a cpu slab that is kept or given up.
+    takes_one: bool,
+    /// There is no cpu slab: one object at a time, from the node's list.
+    single: bool,
+    /// Its slabs are lockless.
+    lockless: bool,
+    /// Where an object cannot be had, one block of the page allocator may do (2.6.25).
+    block_will_do: bool,
     /// Line of the fields that slow paths read.
     descriptor: Addr,
     cpus: PerCpu<M, CpuSlab>,
     nodes: Vec<Node<M>>,
+    /// One per node, if the cache has sheaves.
+    barns: Vec<Barn<M>>,
+    /// Addresses of sheaves: the first, and how many; sheaves made so far.
+    sheaf_pool: (Addr, u64),
+    sheaves_made: AtomicU64,
+    /// What waits for an RCU grace period, oldest first.
+    rcu: SpinLock<M, VecDeque<rcu::Waiting>>,
     /// Creations less destructions; 0: destroyed.
     users: AtomicU32,
 }
@@ -70,6 +110,17 @@ impl<M: Machine> Cache<M> {
     fn node(&self, node: NodeId) -> &Node<M> {
         &self.nodes[usize::from(node.0)]
     }
+    /// Address of an object by its index in its slab.
+    #[inline]
+    fn object_at(&self, pages: &Pages<'_, M>, slab: Slab, index: u64) -> Addr {
+        pages.addr_of(slab.0).plus(self.layout.left + index * self.layout.slot)
+    }
+    /// Index of an object of the slab.
+    #[inline]
+    fn index_in(&self, pages: &Pages<'_, M>, slab: Slab, object: Addr) -> u64 {
+        let bytes = object.0.wrapping_sub(pages.addr_of(slab.0).0);
+        self.layout.object_index(bytes).expect("an object of the slab")
+    }
     fn is_destroyed(&self) -> bool {
         self.users.load(Ordering::Relaxed) == 0
     }
@@ -79,9 +130,10 @@ impl<M: Machine> Cache<M> {
 pub struct Slub<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     policy: Policy,
+    debug: DebugOption,
+    shape: Shape,
     /// `order` of the configuration, for the flag `order_raised`.
     order_asked: Option<u8>,
-    merge: bool,
     caches: Vec<Cache<M>>,
     /// Kmalloc caches come first, so that the class of a size is its cache's id.
     kmalloc_classes: usize,
@@ -97,13 +149,24 @@ impl<'p, M: Machine> Slub<'p, M> {
         &self.caches[id.0 as usize]
     }
 
+    fn asked<'a>(&self, spec: &'a CacheSpec, kmalloc: bool) -> Asked<'a> {
+        Asked { spec, kmalloc, debug: self.debug.of(&spec.name) }
+    }
+
     /// Makes a cache without looking for one to share.
-    fn add_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        let layout = Layout::new(&spec, &self.policy.order)?;
+    fn add_cache(&mut self, spec: CacheSpec, kmalloc: bool) -> Result<CacheId, Error> {
+        let (policy, shape) = (&self.policy, &self.shape);
+        let layout = Layout::new(self.asked(&spec, kmalloc), policy, shape)?;
+        let limits = Limits::new(&spec.name, &layout, policy, shape);
         let machine = self.pages.machine();
         let topology = machine.topology();
         let index = self.caches.len();
         let descriptor = machine.reserve(DESCRIPTOR_BYTES + 8 * topology.cpus() as u64, NodeId(0));
+        let debug = layout.debug.any();
+        let lockless = policy.t.slow_path == SlowPath::Lockless;
+        let single = policy.t.fast_path == FastPath::Sheaf || (debug && policy.debug_path == DebugPath::NodeList);
+        let takes_one = policy.t.fast_path == FastPath::SlabLock || debug;
+        let open = !takes_one && !single && limits.sheaf_capacity == 0 && !policy.t.freelist_hardened;
         let pools = &self.cpu_pools;
         let cpus = PerCpu::new(machine, |cpu| {
             let nth = index as u64;
@@ -112,23 +175,72 @@ impl<'p, M: Machine> Slub<'p, M> {
             } else {
                 machine.reserve(CPU_STRUCTURE_BYTES, topology.node_of(cpu))
             };
-            CpuSlab::new(at)
+            CpuSlab::new(at, open, cpu.0, topology.cpus())
         });
-        let nodes = topology.node_ids().map(|n| Node::new(machine, n)).collect();
-        let users = AtomicU32::new(1);
-        self.caches.push(Cache { index, spec, aliases: Vec::new(), layout, descriptor, cpus, nodes, users });
+        let nodes = topology.node_ids().map(|n| Node::new(machine, n, lockless)).collect();
+        let has_sheaves = limits.sheaf_capacity > 0;
+        let barns = topology.node_ids().filter(|_| has_sheaves).map(|n| Barn::new(machine, n)).collect();
+        let sheaves = if has_sheaves { 4 * topology.cpus() as u64 + 24 * topology.nodes() as u64 } else { 0 };
+        let pool = machine.reserve(sheaves * sheaf::sheaf_bytes(limits.sheaf_capacity), NodeId(0));
+        // The creator's secrets: drawn from the cache's number, so that runs repeat.
+        let mut draws = Draws(index as u64);
+        let secret = if policy.t.freelist_hardened { draws.next() | 1 } else { 0 };
+        let objects = if policy.t.freelist_random { layout.objects as u32 } else { 0 };
+        let few = shape.page_size / layout.slot < policy.t.min_objects.on(shape.cpus);
+        self.caches.push(Cache {
+            index,
+            spec,
+            aliases: Vec::new(),
+            links: Links { offset: layout.offset, secret },
+            permutation: draws.permutation(objects),
+            open,
+            takes_one,
+            single,
+            lockless,
+            block_will_do: kmalloc && few && policy.t.order_fallback == OrderFallback::KmallocBlock,
+            layout,
+            limits,
+            descriptor,
+            cpus,
+            nodes,
+            barns,
+            sheaf_pool: (pool, sheaves.max(1)),
+            sheaves_made: AtomicU64::new(0),
+            rcu: SpinLock::new(machine.lock("rcu_lock", descriptor), VecDeque::new()),
+            users: AtomicU32::new(1),
+        });
+        let cache = &mut self.caches[index];
+        if has_sheaves {
+            let mut mains: Vec<_> = topology.cpu_ids().map(|_| cache.empty_sheaf()).collect();
+            cache.cpus.iter_mut().for_each(|(_, c)| {
+                let main = mains.pop().expect("one per CPU");
+                c.sheaves = Some(Box::new(sheaf::CpuSheaves { main, spare: None, rcu_free: None }));
+            });
+            // All of them are made by the creator, here CPU 0.
+            let cpus = topology.cpus() as u64;
+            cache.cpus.get_mut(CpuId(0)).counters.add(Stat::SheafAlloc, cpus);
+        }
         Ok(CacheId(index as u32))
     }
 
-    /// The newest cache that `spec` can share (kernel: find_mergeable): slot large and aligned enough, less than a word
-    /// wasted, the same kind of pages. A constructor or RCU on either side forbids it.
+    /// The first cache, as the release searches, that `spec` can share (kernel: find_mergeable): slot large and aligned
+    /// enough, less than a word wasted, the same kind of pages. A constructor, RCU, debugging or sheaves on request forbid it
+    /// on either side.
     fn find_mergeable(&self, spec: &CacheSpec) -> Option<CacheId> {
-        let unmergeable = |s: &CacheSpec| s.ctor || s.typesafe_by_rcu;
-        if !self.merge || unmergeable(spec) {
+        let sheaves = |name: &str| match self.policy.t.sheaf_capacity {
+            policy::SheafCapacity::Objects(_) => true,
+            _ => name == "vm_area_struct" || name == "maple_node",
+        };
+        let unmergeable = |s: &CacheSpec| {
+            let asks = self.policy.sheaves.is_some() && sheaves(&s.name);
+            s.ctor || s.typesafe_by_rcu || asks || self.debug.of(&s.name).unmergeable()
+        };
+        if !self.policy.t.merge || unmergeable(spec) {
             return None;
         }
-        let align = order::alignment(spec);
+        let align = order::alignment(spec, false, &self.policy, &self.shape);
         let need = round_up(round_up(spec.size, WORD), align);
+        let checks = |s: &CacheSpec| self.debug.of(&s.name).checks;
         let fits = |c: &&Cache<M>| {
             let slot = c.layout.slot;
             !unmergeable(&c.spec)
@@ -137,8 +249,13 @@ impl<'p, M: Machine> Slub<'p, M> {
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
                 && c.spec.reclaim_account == spec.reclaim_account
+                && (self.policy.debug_globs || checks(&c.spec) == checks(spec))
         };
-        self.caches.iter().rev().find(fits).map(|c| CacheId(c.index as u32))
+        let found = match self.policy.t.merge_walk {
+            MergeWalk::Newest => self.caches.iter().rev().find(fits),
+            MergeWalk::Oldest => self.caches.iter().find(fits),
+        };
+        found.map(|c| CacheId(c.index as u32))
     }
 
     /// Names under which a cache was asked for after its own (kernel: aliases).
@@ -158,16 +275,18 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
         let mut slub = Slub {
             pages,
             policy: config.policy(),
+            debug: config.debug_option(),
+            shape: Shape::of_cpus(topology.cpus()),
             order_asked: config.order,
-            merge: config.merge,
             caches: Vec::new(),
             kmalloc_classes: 0,
             large: PerCpu::new(machine, |_| Counters::default()),
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             cpu_pools: topology.cpu_ids().map(pool).collect(),
         };
-        for size in kmalloc::sizes(config.kmalloc_max) {
-            slub.add_cache(CacheSpec::new(format!("kmalloc-{size}"), size))?;
+        for size in kmalloc::sizes(config.t.kmalloc_max) {
+            let name = kmalloc::name(size, slub.policy.modern_layout);
+            slub.add_cache(CacheSpec::new(name, size), true)?;
         }
         slub.kmalloc_classes = slub.caches.len();
         Ok(slub)
@@ -176,8 +295,8 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
         self.pages
     }
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        let layout = Layout::new(&spec, &self.policy.order)?;
-        let Some(id) = self.find_mergeable(&spec) else { return self.add_cache(spec) };
+        let layout = Layout::new(self.asked(&spec, false), &self.policy, &self.shape)?;
+        let Some(id) = self.find_mergeable(&spec) else { return self.add_cache(spec, false) };
         let cache = &mut self.caches[id.0 as usize];
         cache.layout.object_size = cache.layout.object_size.max(layout.object_size);
         cache.layout.inuse = cache.layout.inuse.max(layout.inuse);
@@ -197,6 +316,32 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
+    }
+    fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
+        let mut objects = Vec::with_capacity(n as usize);
+        let all = self.alloc_bulk_from(cpu, self.cache(cache), want, n, &mut objects);
+        all.then(|| objects.into_iter().map(Object::at).collect())
+    }
+    fn free_bulk(&self, cpu: &M::Cpu, cache: CacheId, objects: Vec<Object>) {
+        self.free_bulk_to(cpu, self.cache(cache), objects.iter().map(Object::addr).collect());
+    }
+    fn free_rcu(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
+        self.free_after_rcu(cpu, self.cache(cache), object.addr());
+    }
+    fn rcu_barrier(&self, cpu: &M::Cpu) {
+        self.caches.iter().for_each(|cache| self.grace_period_of(cpu, cache));
+    }
+    fn prefill(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Prefilled> {
+        self.prefill_from(cpu, self.cache(cache), n, want)
+    }
+    fn alloc_from_prefilled(&self, cpu: &M::Cpu, _cache: CacheId, from: &mut Prefilled) -> Option<Object> {
+        self.alloc_prefilled(cpu, from).map(Object::at)
+    }
+    fn refill(&self, cpu: &M::Cpu, cache: CacheId, held: &mut Prefilled, want: Request, n: u64) -> bool {
+        self.refill_prefilled(cpu, self.cache(cache), held, n, want)
+    }
+    fn return_prefilled(&self, cpu: &M::Cpu, cache: CacheId, held: Prefilled) {
+        self.take_back(cpu, self.cache(cache), held, Request::default());
     }
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, self.cache(cache));
@@ -236,5 +381,30 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
 }
 
+/// A stream of numbers from a seed (SplitMix64).
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// A permutation of 0..n (Fisher-Yates).
+    fn permutation(&mut self, n: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..n).collect();
+        for i in (1..n as usize).rev() {
+            order.swap(i, (self.next() % (i as u64 + 1)) as usize);
+        }
+        order
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(test)]
+mod soak;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,10 @@
 //! `list_lock` guards the list. `nr_partial`, its length, lies beside it and is also read without the lock, by whoever asks
 //! whether the list is worth locking; that read may be late. Lock, counts and list head share one line.
 
+use super::policy::ShrinkSort;
 use super::word::Slab;
 use super::{Cache, Slub};
-use crate::machine::{Cpu, Guard, Machine, SpinLock, Word, cost};
+use crate::machine::{Access, Cpu, Guard, Machine, SpinLock, Word, cost};
 use crate::page::{FrameList, Pages, Pfn};
 use crate::spec::Request;
 use crate::units::NodeId;
@@ -23,40 +24,71 @@ pub(super) enum End {
 }
 
 /// The slabs of one cache on one node. `nr_partial = length of the partial list` whenever `list_lock` is free; full slabs
-/// and cpu slabs are counted in `nr_slabs` only.
+/// and slabs that belong to CPUs are counted in `nr_slabs` only.
 pub(super) struct Node<M: Machine> {
     partial: SpinLock<M, FrameList>,
     pub nr_partial: Word,
     /// Slabs whose pages lie on this node.
     pub nr_slabs: Word,
+    /// Slots of those slabs.
+    pub total_objects: Word,
+    /// Slabs carry a mark while they are on the list (6.8).
+    marks: bool,
 }
 
+/// The held list of a node.
+pub(super) type List<'a, M> = Guard<'a, M, FrameList>;
+
 impl<M: Machine> Node<M> {
-    pub fn new(machine: &M, node: NodeId) -> Node<M> {
+    pub fn new(machine: &M, node: NodeId, marks: bool) -> Node<M> {
         let addr = machine.reserve(NODE_BYTES, node);
         let partial = SpinLock::new(machine.lock("list_lock", addr), FrameList::default());
-        Node { partial, nr_partial: Word::new(addr, 0), nr_slabs: Word::new(addr, 0) }
+        let word = || Word::new(addr, 0);
+        Node { partial, nr_partial: word(), nr_slabs: word(), total_objects: word(), marks }
+    }
+
+    /// Takes `list_lock`.
+    pub fn lock<'a>(&'a self, cpu: &'a M::Cpu) -> List<'a, M> {
+        self.partial.lock(cpu)
+    }
+    /// Tries the same once.
+    pub fn try_lock<'a>(&'a self, cpu: &'a M::Cpu) -> Option<List<'a, M>> {
+        self.partial.try_lock(cpu)
     }
 
     /// Puts a slab, whose lock the caller holds, on the list (kernel: add_partial).
     pub fn add(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab, end: End) {
-        let mut list = self.partial.lock(cpu);
+        self.link(&mut self.lock(cpu), pages, cpu, slab, end);
+    }
+    /// Takes a slab, whose lock the caller holds, off the list (kernel: remove_partial).
+    pub fn remove(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab) {
+        self.unlink(&mut self.lock(cpu), pages, cpu, slab);
+    }
+
+    /// Puts a slab on the held list.
+    pub fn link(&self, list: &mut List<'_, M>, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab, end: End) {
         cpu.grouped(|cpu| match end {
             End::Head => list.push_front(pages, cpu, slab.0),
             End::Tail => list.push_back(pages, cpu, slab.0),
         });
         self.nr_partial.poke(list.len() as u64);
+        if self.marks {
+            slab.list(pages, true);
+        }
     }
-
-    /// Takes a slab, whose lock the caller holds, off the list (kernel: remove_partial).
-    pub fn remove(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab) {
-        let mut list = self.partial.lock(cpu);
-        self.unlink(&mut list, pages, cpu, slab);
-    }
-
-    fn unlink(&self, list: &mut Guard<'_, M, FrameList>, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab) {
+    /// Takes a slab off the held list.
+    pub fn unlink(&self, list: &mut List<'_, M>, pages: &Pages<'_, M>, cpu: &M::Cpu, slab: Slab) {
         cpu.grouped(|cpu| list.remove(pages, cpu, slab.0));
         self.nr_partial.poke(list.len() as u64);
+        if self.marks {
+            slab.list(pages, false);
+        }
+    }
+
+    /// Counts a slab of this node in, or out.
+    pub fn count_slab(&self, cpu: &M::Cpu, objects: u64, sign: i64) {
+        self.nr_slabs.fetch_add(cpu, sign);
+        self.total_objects.poke(self.total_objects.peek().wrapping_add_signed(sign * objects as i64));
     }
 
     /// Takes the first slab whose lock is free off the list, locked and frozen (kernel: get_partial_node). A busy slab is
@@ -80,32 +112,48 @@ impl<M: Machine> Node<M> {
         None
     }
 
-    /// Hands the empty slabs of the list to `discard` and sorts the rest by objects in use, fullest first; equal ones come
-    /// out in reverse (kernel: kmem_cache_shrink, which moves each slab to the head of its bucket). `discard` runs under
-    /// `list_lock` and must not take it.
-    pub fn shrink(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, mut discard: impl FnMut(Slab)) {
+    /// Hands the empty slabs of the list to `discard` and sorts the rest as the release does; slabs of equal use come out in
+    /// reverse (kernel: kmem_cache_shrink, which moves each slab to the head of its bucket). `discard` runs under `list_lock`
+    /// and must not take it.
+    pub fn shrink(&self, slub: &Slub<'_, M>, cpu: &M::Cpu, cache: &Cache<M>, mut discard: impl FnMut(Slab)) {
         if self.nr_partial.load(cpu) == 0 {
             return;
         }
-        let mut list = self.partial.lock(cpu);
+        let pages = slub.pages;
+        let mut list = self.lock(cpu);
         let mut kept: Vec<(u64, Slab)> = Vec::with_capacity(list.len());
         let mut at = list.first();
         while let Some(pfn) = at {
             let slab = Slab(pfn);
             at = list.next(pages, cpu, pfn);
             cpu.work(cost::SLUB_LIST);
-            let inuse = slab.glance_inuse(pages, cpu);
+            let inuse = slub.glance_inuse(cpu, cache, slab);
             // Busy: a free has just emptied it and waits for the list to take it off.
-            if inuse == 0 && slab.try_lock(pages, cpu) {
+            if inuse == 0 && (cache.lockless || slab.try_lock(pages, cpu)) {
                 self.unlink(&mut list, pages, cpu, slab);
-                slab.unlock(pages, cpu);
+                if !cache.lockless {
+                    slab.unlock(pages, cpu, slub.policy.t.atomic_unlock);
+                }
                 discard(slab);
             } else {
                 kept.push((inuse, slab));
             }
         }
-        kept.reverse();
-        kept.sort_by_key(|(inuse, _)| std::cmp::Reverse(*inuse));
+        match slub.policy.shrink_sort {
+            ShrinkSort::AllAbove(n) if kept.len() <= n => return,
+            ShrinkSort::AllAbove(_) => {
+                kept.reverse();
+                kept.sort_by_key(|(inuse, _)| std::cmp::Reverse(*inuse));
+            }
+            ShrinkSort::NearlyFull => {
+                let free = |(inuse, slab): &(u64, Slab)| slab.objects(pages) - inuse;
+                let (mut front, back): (Vec<_>, Vec<_>) = kept.into_iter().partition(|s| free(s) <= 32);
+                front.reverse();
+                front.sort_by_key(free);
+                front.extend(back);
+                kept = front;
+            }
+        }
         *list = FrameList::default();
         for (_, slab) in kept {
             cpu.grouped(|cpu| list.push_back(pages, cpu, slab.0));
@@ -113,14 +161,14 @@ impl<M: Machine> Node<M> {
     }
 
     /// Hands the empty slabs of the list to `discard` (kernel: free_list). As [`Node::shrink`], without sorting.
-    pub fn discard_empty(&self, pages: &Pages<'_, M>, cpu: &M::Cpu, mut discard: impl FnMut(Slab)) {
-        let mut list = self.partial.lock(cpu);
+    pub fn discard_empty(&self, slub: &Slub<'_, M>, cpu: &M::Cpu, cache: &Cache<M>, mut discard: impl FnMut(Slab)) {
+        let mut list = self.lock(cpu);
         let mut at = list.first();
         while let Some(pfn) = at {
-            at = list.next(pages, cpu, pfn);
+            at = list.next(slub.pages, cpu, pfn);
             let slab = Slab(pfn);
-            if slab.glance_inuse(pages, cpu) == 0 {
-                self.unlink(&mut list, pages, cpu, slab);
+            if slub.glance_inuse(cpu, cache, slab) == 0 {
+                self.unlink(&mut list, slub.pages, cpu, slab);
                 discard(slab);
             }
         }
@@ -147,19 +195,37 @@ impl<M: Machine> Slub<'_, M> {
     /// Takes one of another node than `searched`, now and then (kernel: get_any_partial): only where more than min_partial
     /// lie, in the order of the local zonelist. One draw per search.
     fn get_any_partial(&self, cpu: &M::Cpu, cache: &Cache<M>, searched: NodeId) -> Option<Slab> {
-        let ratio = self.policy.defrag_ratio;
-        if self.zonelists.len() == 1 || ratio == 0 || cpu.random(1024) > ratio {
+        if !self.toss_for_others(cpu) {
             return None;
         }
-        let others = self.zonelists[usize::from(cpu.node().0)].iter().filter(|n| **n != searched);
-        others.map(|n| cache.node(*n)).find_map(|node| {
-            let worth_it = node.nr_partial.load(cpu) > self.policy.min_partial;
+        self.others(cpu, searched).map(|n| cache.node(n)).find_map(|node| {
+            let worth_it = node.nr_partial.load(cpu) > cache.limits.min_partial;
             if worth_it { node.take_partial(self.pages, cpu) } else { None }
         })
     }
 
+    /// Whether this search may look at other nodes: one draw.
+    pub(super) fn toss_for_others(&self, cpu: &M::Cpu) -> bool {
+        let ratio = self.policy.t.remote_node_defrag_ratio;
+        self.zonelists.len() > 1 && ratio != 0 && cpu.random(1024) <= ratio
+    }
+    /// The nodes with memory other than `searched`, nearest first.
+    pub(super) fn others(&self, cpu: &M::Cpu, searched: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        self.zonelists[usize::from(cpu.node().0)].iter().copied().filter(move |n| *n != searched)
+    }
+
+    /// Reads inuse of a listed slab without its lock, paying for the line.
+    pub(super) fn glance_inuse(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) -> u64 {
+        if cache.lockless {
+            cpu.touch(self.pages.descriptor(slab.0), Access::Read);
+            slab.peek_word(self.pages).inuse()
+        } else {
+            slab.glance_inuse(self.pages, cpu)
+        }
+    }
+
     /// The node whose memory is nearest: a CPU's own, unless that has none.
-    fn local_node(&self, cpu: &M::Cpu) -> NodeId {
+    pub(super) fn local_node(&self, cpu: &M::Cpu) -> NodeId {
         self.zonelists[usize::from(cpu.node().0)][0]
     }
 }

@@ -1,70 +1,166 @@
-//! Geometry: how large a slot is, how many pages a slab gets, where the free pointer lies (kernel: calculate_sizes,
-//! slab_order, calculate_order).
+//! Geometry: how large a slot is, how many pages a slab gets, where the free pointer lies, how many slabs and objects are
+//! kept (kernel: calculate_sizes, calculate_order, set_min_partial, set_cpu_partial). Pure functions of what was asked, the
+//! release's [`Policy`] and the [`Shape`] of the machine: no machine is needed.
 
+use super::debug::Debug;
+use super::policy::*;
 use crate::error::Error;
 use crate::spec::CacheSpec;
-use crate::units::{LINE, Order, PAGE_SHIFT, PAGE_SIZE, fls, round_up};
+use crate::units::{LINE, Order, PAGE_SIZE, fls, round_up};
 
-use super::policy::{LARGEST_ORDER, OrderRule};
-
-/// Bytes of a word: the granularity of slots.
+/// Bytes of a word of the modelled machines: the granularity of slots.
 pub(super) const WORD: u64 = 8;
 
-/// The geometry of a cache. `slot ≥ inuse ≥ object_size`, `objects·slot ≤ PAGE_SIZE << order`.
+/// What geometry depends on besides the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a page: 4096, 16384 or 65536.
+    pub page_size: u64,
+    /// Bytes of a cache line.
+    pub line: u64,
+    /// Bytes of a word: 8, or 4 where the era had 32-bit machines.
+    pub word: u64,
+    /// CPUs: possible, online and present ones are the same.
+    pub cpus: u64,
+}
+
+impl Shape {
+    /// The machines that run here: 64-bit, 4 KiB pages.
+    pub fn of_cpus(cpus: usize) -> Shape {
+        Shape { page_size: PAGE_SIZE, line: LINE, word: WORD, cpus: cpus as u64 }
+    }
+    /// Smallest order whose block holds `bytes`.
+    fn order_for(&self, bytes: u64) -> u32 {
+        fls(bytes.max(1).div_ceil(self.page_size) - 1)
+    }
+    fn bytes(&self, order: u32) -> u64 {
+        self.page_size << order
+    }
+}
+
+/// A cache to be made: what the creator asked for, and what the allocator adds.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The creator's wishes.
+    pub spec: &'a CacheSpec,
+    /// It is one of kmalloc's.
+    pub kmalloc: bool,
+    /// Its debug flags.
+    pub debug: Debug,
+}
+
+/// The geometry of a cache. `slot ≥ left + inuse`, `inuse ≥ object_size`, `objects·slot ≤ page_size << order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes the creator asked for; with aliases the most any of them asked for (kernel: objsize).
+    /// Bytes the creator asked for; with aliases the most any of them asked for (kernel: object_size).
     pub object_size: u64,
-    /// Bytes up to the end of the object, rounded to words; what lies behind is the allocator's (kernel: inuse).
+    /// Alignment of slots (kernel: align).
+    pub align: u64,
+    /// Bytes up to the end of the object, rounded to words, with its red zone; what lies behind is the allocator's (kernel:
+    /// inuse).
     pub inuse: u64,
-    /// Byte offset of the free pointer in a free slot (kernel: offset).
+    /// Byte offset of the free pointer from the object's start (kernel: offset).
     pub offset: u64,
+    /// Bytes of a slot before its object (kernel: red_left_pad).
+    pub left: u64,
     /// Bytes of a slot (kernel: size).
     pub slot: u64,
     /// Order of a slab.
     pub order: Order,
-    /// Slots of a slab.
+    /// Slots of a slab of that order.
     pub objects: u64,
+    /// Smallest order that holds one slot, and its slots: the geometry of a fallback.
+    pub min_order: Order,
+    /// Slots of a slab of the smallest order.
+    pub min_objects: u64,
+    /// Debug flags that are left (O may have dropped some).
+    pub debug: Debug,
     /// `slot = odd << shift`; the inverse of `odd` modulo 2^64 and `shift`: see [`Layout::index_of`].
     inverse: u64,
     shift: u32,
 }
 
 impl Layout {
-    /// The geometry of `spec` under `rule`.
-    pub fn new(spec: &CacheSpec, rule: &OrderRule) -> Result<Layout, Error> {
-        let largest = Order(LARGEST_ORDER).bytes();
+    /// The geometry of what is `asked` under `policy`.
+    pub fn new(asked: Asked<'_>, policy: &Policy, shape: &Shape) -> Result<Layout, Error> {
+        let (spec, largest) = (asked.spec, shape.bytes(LARGEST_ORDER.into()));
         if spec.size == 0 || spec.size > largest {
             return Err(Error::new("cache.size", spec.size, format!("1..{largest} bytes")));
         }
-        if spec.align != 0 && (!spec.align.is_power_of_two() || spec.align > PAGE_SIZE) {
-            let right = format!("0 or a power of two up to {PAGE_SIZE}: slabs are aligned to pages");
+        if spec.align != 0 && (!spec.align.is_power_of_two() || spec.align > shape.page_size) {
+            let right = format!("0 or a power of two up to {}: slabs are aligned to pages", shape.page_size);
             return Err(Error::new("cache.align", spec.align, right));
         }
-        let inuse = round_up(spec.size, WORD);
-        // An object that is read after its free, or keeps its constructed state, cannot hold the pointer.
-        let outside = spec.typesafe_by_rcu || spec.ctor;
-        let (offset, end) = if outside { (inuse, inuse + WORD) } else { (0, inuse) };
-        let slot = round_up(end, alignment(spec));
-        let Some(order) = order_of(slot, rule) else {
+        let layout = Self::with_debug(asked, asked.debug, policy, shape)?;
+        let grown = asked.debug.spare_order && shape.order_for(layout.slot) > shape.order_for(spec.size);
+        if grown { Self::with_debug(asked, asked.debug.without_metadata(), policy, shape) } else { Ok(layout) }
+    }
+
+    /// The steps of slub.md §2, numbered as there.
+    fn with_debug(asked: Asked<'_>, debug: Debug, policy: &Policy, shape: &Shape) -> Result<Layout, Error> {
+        let (spec, word) = (asked.spec, shape.word);
+        let align = alignment(spec, asked.kmalloc, policy, shape);
+        let mut size = round_up(spec.size, word); // 1
+        if debug.red_zone && size == spec.size {
+            size += word; // 3
+        }
+        let inuse = size; // 4
+        // An object that is read after its free, or keeps its constructed state, cannot hold the pointer. (5)
+        let outside = spec.typesafe_by_rcu
+            || spec.ctor
+            || debug.poison
+            || (policy.modern_layout && debug.red_zone && spec.size < word)
+            || (policy.sheaves.is_some() && debug.red_zone && asked.kmalloc && debug.user);
+        let offset = match policy.t.free_pointer {
+            _ if outside => size,
+            FreePointer::Start => 0,
+            FreePointer::Middle => spec.size / 2 / word * word,
+        };
+        if outside {
+            size += word;
+        }
+        if debug.user {
+            size += 2 * track_bytes(policy, word); // 6
+            size += if policy.modern_layout && asked.kmalloc { 4 } else { 0 };
+        }
+        let mut left = 0;
+        if debug.red_zone {
+            size += word; // 7
+            if policy.modern_layout {
+                left = round_up(word, align);
+                size += left;
+            }
+        }
+        let slot = round_up(size, align); // 9
+        let (Some(order), min_order) = (order_of(slot, asked.kmalloc, policy, shape), shape.order_for(slot)) else {
+            let largest = shape.bytes(LARGEST_ORDER.into());
             return Err(Error::new(
                 "cache.size",
                 spec.size,
                 format!("a slot of {slot} bytes needs more than {largest}"),
             ));
         };
-        let shift = slot.trailing_zeros();
-        let layout = Layout {
+        let objects = shape.bytes(order) / slot;
+        if policy.max_objects_refuses && policy.max_objects.is_some_and(|most| objects > most) {
+            let right = format!("a slab of order {order} would hold {objects} objects: more than 65535");
+            return Err(Error::new("cache.size", spec.size, right));
+        }
+        let zeros = slot.trailing_zeros();
+        Ok(Layout {
             object_size: spec.size,
+            align,
             inuse,
             offset,
+            left,
             slot,
-            order,
-            objects: order.bytes() / slot,
-            inverse: inverse(slot >> shift),
-            shift,
-        };
-        Ok(layout)
+            order: Order(order as u8),
+            objects,
+            min_order: Order(min_order as u8),
+            min_objects: shape.bytes(min_order) / slot,
+            debug,
+            inverse: inverse(slot >> zeros),
+            shift: zeros,
+        })
     }
 
     /// Index of the slot that begins `bytes` from the slab's start; `None` if none does.
@@ -76,37 +172,188 @@ impl Layout {
         let index = bytes.wrapping_mul(self.inverse).rotate_right(self.shift);
         (index < self.objects).then_some(index)
     }
-}
-
-/// Alignment a cache really gets: a whole line if asked and the object fills more than half of one, else what was asked,
-/// at least a word (eras up to 2.6.24; kernel: calculate_alignment).
-pub(super) fn alignment(spec: &CacheSpec) -> u64 {
-    if spec.hwcache_align && spec.size > LINE / 2 { spec.align.max(LINE) } else { round_up(spec.align.max(WORD), WORD) }
-}
-
-/// Order of the slabs of slots of `slot` bytes (kernel: calculate_order): as many objects as wanted with at most an
-/// eighth wasted, else a quarter; failing that half as many, and so on; at last whatever holds one object.
-fn order_of(slot: u64, rule: &OrderRule) -> Option<Order> {
-    let mut objects = rule.min_objects;
-    while objects > 1 {
-        let fit =
-            [8, 4].into_iter().find_map(|fraction| trial(slot, objects, rule.min_order, rule.max_order, fraction));
-        if fit.is_some() {
-            return fit;
-        }
-        objects /= 2;
+    /// Index of the object that begins `bytes` from the slab's start: behind its slot's left red zone.
+    #[inline]
+    pub fn object_index(&self, bytes: u64) -> Option<u64> {
+        self.index_of(bytes.wrapping_sub(self.left))
     }
-    trial(slot, 1, rule.min_order, rule.max_order, 1).or_else(|| trial(slot, 1, rule.min_order, LARGEST_ORDER, 1))
 }
 
-/// Smallest order from `min` to `max` that holds `objects` slots and wastes at most one part in `fraction` (kernel:
-/// slab_order).
-fn trial(slot: u64, objects: u64, min: u8, max: u8, fraction: u64) -> Option<Order> {
-    let first = fls(objects * slot - 1).saturating_sub(PAGE_SHIFT).max(u32::from(min));
-    (first..=u32::from(max)).map(|o| Order(o as u8)).find(|o| {
-        let bytes = o.bytes();
-        bytes >= objects * slot && bytes % slot <= bytes / fraction
-    })
+/// Bytes of one user-tracking record: address, stack, CPU, process, time.
+fn track_bytes(policy: &Policy, word: u64) -> u64 {
+    let handle = if policy.track_handle { 4 } else { 0 };
+    round_up(word + policy.track_stack * word + handle + 4 + 4, word) + word
+}
+
+/// Alignment a cache really gets (kernel: calculate_alignment), at least a word.
+pub(super) fn alignment(spec: &CacheSpec, kmalloc: bool, policy: &Policy, shape: &Shape) -> u64 {
+    let mut align = spec.align;
+    if kmalloc {
+        // Slabs of several pages are aligned to their size, so this may be more than a page.
+        align = align.max(match policy.kmalloc_align {
+            KmallocAlign::PowersOfTwo if spec.size.is_power_of_two() => spec.size,
+            KmallocAlign::Divisor => 1 << spec.size.trailing_zeros(),
+            _ => 1,
+        });
+    }
+    if spec.hwcache_align {
+        match policy.t.hw_align {
+            HwAlign::WholeLine if spec.size > shape.line / 2 => return align.max(shape.line),
+            HwAlign::WholeLine => {}
+            HwAlign::HalvedLine => {
+                let mut line = shape.line;
+                while spec.size <= line / 2 {
+                    line /= 2;
+                }
+                align = align.max(line);
+            }
+        }
+    }
+    round_up(align.max(8), shape.word)
+}
+
+/// What a cache keeps, by the size of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Partial slabs a node keeps.
+    pub min_partial: u64,
+    /// Free objects a CPU's partial list should hold; `None`: there is no such list.
+    pub cpu_partial: Option<u64>,
+    /// Slabs it may hold, taken as half full.
+    pub cpu_partial_slabs: u64,
+    /// Objects of a sheaf; 0: no sheaves.
+    pub sheaf_capacity: u64,
+}
+
+impl Limits {
+    /// The limits of the cache `name` of this layout.
+    pub fn new(name: &str, layout: &Layout, policy: &Policy, shape: &Shape) -> Limits {
+        let (t, slot, debug) = (&policy.t, layout.slot, layout.debug.any());
+        let log2 = u64::from(fls(slot) - 1);
+        let min_partial = match t.min_partial {
+            MinPartial::Slabs(n) => n,
+            MinPartial::Rule(MinPartialRule::Log2) => log2.clamp(5, 10),
+            MinPartial::Rule(MinPartialRule::HalfLog2) => (log2 / 2).clamp(5, 10),
+        };
+        let by_size = |table: [u64; 4]| match slot {
+            s if s >= shape.page_size => table[3],
+            s if s >= 1024 => table[2],
+            s if s >= 256 => table[1],
+            _ => table[0],
+        };
+        let slabs = t.cpu_partial_count == CpuPartialCount::Slabs;
+        let cpu_partial = match t.cpu_partial {
+            CpuPartial::Rule(CpuPartialRule::None) => None,
+            // 3.2 sets the table's value even where debugging keeps the list unused.
+            _ if debug && slabs => Some(0),
+            CpuPartial::Objects(n) => Some(n),
+            CpuPartial::Rule(CpuPartialRule::BySize) if slabs => Some(by_size([120, 52, 24, 6])),
+            CpuPartial::Rule(CpuPartialRule::BySize) => Some(by_size([30, 13, 6, 2])),
+        };
+        let sheaf_capacity = match t.sheaf_capacity {
+            _ if debug => 0,
+            SheafCapacity::Objects(n) => n,
+            SheafCapacity::Rule(SheafRule::None) => 0,
+            SheafCapacity::Rule(SheafRule::ByCreator) => creator_capacity(name),
+            SheafCapacity::Rule(SheafRule::BySize) => {
+                // Half of a CPU's partial objects, because it has two sheaves; then what fits the header's kmalloc class.
+                let bytes = SHEAF_HEADER + 8 * by_size([60, 26, 12, 4]);
+                let class = super::kmalloc::sizes(8192).find(|class| *class >= bytes).unwrap_or(bytes);
+                ((class - SHEAF_HEADER) / 8).max(creator_capacity(name))
+            }
+        };
+        Limits {
+            min_partial,
+            cpu_partial,
+            cpu_partial_slabs: (2 * cpu_partial.unwrap_or(0)).div_ceil(layout.objects),
+            sheaf_capacity,
+        }
+    }
+}
+
+/// Bytes of a sheaf before its objects.
+pub(super) const SHEAF_HEADER: u64 = 32;
+
+/// The capacity that 6.18's own caches ask for.
+fn creator_capacity(name: &str) -> u64 {
+    if name == "vm_area_struct" || name == "maple_node" { 32 } else { 0 }
+}
+
+/// Order of the slabs of slots of `slot` bytes (kernel: calculate_order).
+fn order_of(slot: u64, kmalloc: bool, policy: &Policy, shape: &Shape) -> Option<u32> {
+    let t = &policy.t;
+    let wanted = t.min_objects.on(shape.cpus);
+    if kmalloc && t.kmalloc_order3 && shape.page_size / slot < wanted {
+        let order = u32::from(t.max_order.max(3));
+        return Some(order.max(shape.order_for(slot))).filter(|o| *o <= LARGEST_ORDER.into());
+    }
+    let search = Search { slot, policy, shape };
+    let most = (shape.bytes(t.max_order.into()) / slot).max(1);
+    match t.order_search {
+        OrderSearch::HalveFrom8 => search.by_objects(wanted, &[8, 4], |n| n / 2),
+        OrderSearch::HalveFrom16 => search.by_objects(wanted, &[16, 8, 4], |n| n / 2),
+        OrderSearch::StepFrom16 => search.by_objects(wanted.min(most), &[16, 8, 4], |n| n - 1),
+        OrderSearch::FitFrom16 => search.by_waste(wanted.min(most)),
+    }
+}
+
+/// A search for the order of slots of one size.
+struct Search<'a> {
+    slot: u64,
+    policy: &'a Policy,
+    shape: &'a Shape,
+}
+
+impl Search<'_> {
+    /// As many objects as wanted with at most one part in the first fraction wasted, then the next; failing that `fewer`
+    /// objects; at last whatever holds one.
+    fn by_objects(&self, wanted: u64, fractions: &[u64], fewer: impl Fn(u64) -> u64) -> Option<u32> {
+        let max = u32::from(self.policy.t.max_order);
+        let mut objects = wanted;
+        while objects > 1 {
+            let fit = fractions.iter().find_map(|f| self.trial(objects, max, *f));
+            if fit.is_some() {
+                return fit;
+            }
+            objects = fewer(objects);
+        }
+        self.trial(1, max, 1).or_else(|| self.trial(1, LARGEST_ORDER.into(), 1))
+    }
+
+    /// From the order that holds as many objects as wanted up, the first that wastes little enough.
+    fn by_waste(&self, wanted: u64) -> Option<u32> {
+        let t = &self.policy.t;
+        let first = u32::from(t.min_order).max(self.shape.order_for(wanted * self.slot));
+        if let Some(order) = self.capped(first) {
+            return Some(order);
+        }
+        let fit = [16, 8, 4, 2]
+            .into_iter()
+            .find_map(|fraction| (first..=t.max_order.into()).find(|o| self.wastes_at_most(*o, fraction)));
+        fit.or_else(|| Some(self.shape.order_for(self.slot)).filter(|o| *o <= LARGEST_ORDER.into()))
+    }
+
+    /// Smallest order up to `max` that holds `objects` slots and wastes at most one part in `fraction` (kernel: slab_order).
+    fn trial(&self, objects: u64, max: u32, fraction: u64) -> Option<u32> {
+        let min = u32::from(self.policy.t.min_order);
+        if let Some(order) = self.capped(min) {
+            return Some(order).filter(|o| *o <= max);
+        }
+        let first = min.max(fls(objects * self.slot - 1).saturating_sub(self.shape.page_size.trailing_zeros()));
+        (first..=max).find(|o| self.shape.bytes(*o) >= objects * self.slot && self.wastes_at_most(*o, fraction))
+    }
+
+    fn wastes_at_most(&self, order: u32, fraction: u64) -> bool {
+        let bytes = self.shape.bytes(order);
+        bytes % self.slot <= bytes / fraction
+    }
+
+    /// The order that holds as many objects as a slab may have, if `least` holds more.
+    fn capped(&self, least: u32) -> Option<u32> {
+        let most = self.policy.most_objects().filter(|_| !self.policy.max_objects_refuses)?;
+        let over = self.shape.bytes(least) / self.slot > most;
+        over.then(|| self.shape.order_for(self.slot * most).saturating_sub(1))
+    }
 }
 
 /// Inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the number of right bits.
@@ -119,137 +366,4 @@ fn inverse(odd: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rule(min_objects: u64, max_order: u8) -> OrderRule {
-        OrderRule { min_order: 0, max_order, min_objects }
-    }
-    fn geometry(size: u64, rule: &OrderRule) -> (u8, u64) {
-        let l = Layout::new(&CacheSpec::new("test", size), rule).unwrap();
-        (l.order.0, l.objects)
-    }
-
-    #[test]
-    fn buffer_heads_of_104_bytes_lie_39_to_a_page() {
-        assert_eq!(geometry(104, &rule(4, 1)), (0, 39));
-    }
-
-    /// The rows of era 2.6.24 of the specification's `slub_geometry_examples.csv`: size, era, cpus, min_objects,
-    /// max_order (empty: default), order, objects, min_partial.
-    #[test]
-    fn geometry_equals_the_examples() {
-        let mut rows = 0;
-        for line in include_str!("geometry_2.6.24.csv").lines().filter(|l| l.starts_with(|c: char| c.is_ascii_digit()))
-        {
-            let f: Vec<&str> = line.split(',').collect();
-            let number = |i: usize, default: u64| if f[i].is_empty() { default } else { f[i].parse().unwrap() };
-            let rule = rule(number(3, 4), number(4, 1) as u8);
-            assert_eq!(geometry(number(0, 0), &rule), (number(5, 99) as u8, number(6, 0)), "{line}");
-            assert_eq!(super::super::eras::V2_6_24.min_partial, number(7, 0));
-            rows += 1;
-        }
-        assert_eq!(rows, 434);
-    }
-
-    /// slub.md §13: default tunables, and the tuned table of the 2.6.22 algorithm. Columns: defaults; min_objects 4, 8, 16
-    /// with max_order 0, 1, 3, 4 each.
-    #[test]
-    fn geometry_equals_the_tuned_table() {
-        type Row = (u64, (u8, u64), [(u8, u64); 12]);
-        const fn small(size: u64, n: u64) -> Row {
-            (size, (0, n), [(0, n); 12])
-        }
-        let table: [Row; 14] = [
-            small(8, 512),
-            small(16, 256),
-            small(32, 128),
-            small(64, 64),
-            small(96, 42),
-            small(104, 39),
-            small(128, 32),
-            small(192, 21),
-            small(256, 16),
-            (512, (0, 8), {
-                let mut row = [(0, 8); 12];
-                (row[9], row[10], row[11]) = ((1, 16), (1, 16), (1, 16));
-                row
-            }),
-            (1024, (0, 4), {
-                let (a, b, c) = ((0, 4), (1, 8), (2, 16));
-                [a, a, a, a, a, b, b, b, a, b, c, c]
-            }),
-            (2048, (1, 4), {
-                let (a, b, c, d) = ((0, 2), (1, 4), (2, 8), (3, 16));
-                [a, b, b, b, a, b, c, c, a, b, d, d]
-            }),
-            (4096, (1, 2), {
-                let (a, b, c, d, e) = ((0, 1), (1, 2), (2, 4), (3, 8), (4, 16));
-                [a, b, c, c, a, b, d, d, a, b, d, e]
-            }),
-            (8192, (1, 1), {
-                let (a, b, c) = ((1, 1), (3, 4), (4, 8));
-                [a, a, b, b, a, a, b, c, a, a, b, c]
-            }),
-        ];
-        for (size, default, tuned) in table {
-            assert_eq!(geometry(size, &rule(4, 1)), default, "{size} with defaults");
-            for (i, expected) in tuned.into_iter().enumerate() {
-                let rule = rule([4, 8, 16][i / 4], [0, 1, 3, 4][i % 4]);
-                assert_eq!(geometry(size, &rule), expected, "{size} with {rule:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn flags_move_the_free_pointer_and_the_alignment() {
-        let of = |spec: CacheSpec| {
-            let l = Layout::new(&spec, &rule(4, 1)).unwrap();
-            (l.inuse, l.offset, l.slot)
-        };
-        assert_eq!(of(CacheSpec::new("a", 100)), (104, 0, 104));
-        assert_eq!(of(CacheSpec { ctor: true, ..CacheSpec::new("a", 100) }), (104, 104, 112));
-        assert_eq!(of(CacheSpec { typesafe_by_rcu: true, ..CacheSpec::new("a", 256) }), (256, 256, 264));
-        assert_eq!(of(CacheSpec::new("a", 24).hwcache()), (24, 0, 24));
-        assert_eq!(of(CacheSpec::new("a", 40).hwcache()), (40, 0, 64));
-        assert_eq!(of(CacheSpec { align: 256, ..CacheSpec::new("a", 40).hwcache() }), (40, 0, 256));
-        assert_eq!(of(CacheSpec { align: 4, ..CacheSpec::new("a", 9) }), (16, 0, 16));
-    }
-
-    #[test]
-    fn impossible_caches_are_refused_by_name() {
-        let big = 4 << 20;
-        for (spec, part) in [
-            (CacheSpec::new("a", 0), "cache.size = 0"),
-            (CacheSpec::new("a", big + 1), "cache.size = 4194305"),
-            (CacheSpec { ctor: true, ..CacheSpec::new("a", big) }, "a slot of 4194312 bytes"),
-            (CacheSpec { align: 48, ..CacheSpec::new("a", 8) }, "cache.align = 48"),
-            (CacheSpec { align: 8192, ..CacheSpec::new("a", 8) }, "cache.align = 8192"),
-        ] {
-            let e = Layout::new(&spec, &rule(4, 1)).unwrap_err().to_string();
-            assert!(e.contains(part), "{e}");
-        }
-    }
-
-    #[test]
-    fn a_forced_order_holds_until_the_object_does_not_fit() {
-        for k in 0..=10 {
-            let forced = OrderRule { min_order: k, max_order: k, min_objects: 4 };
-            for size in [8, 104, 2048, 4096, 5000, 8192, 40_000, 4 << 20] {
-                let expected = k.max(Order::for_bytes(size).0);
-                assert_eq!(geometry(size, &forced).0, expected, "{size} bytes, order {k}");
-            }
-        }
-    }
-
-    #[test]
-    fn index_of_accepts_slot_starts_only() {
-        for size in [8, 24, 104, 192, 2048, 5888] {
-            let l = Layout::new(&CacheSpec::new("a", size), &rule(4, 3)).unwrap();
-            for bytes in 0..l.order.bytes() + 64 {
-                let expected = (bytes % l.slot == 0 && bytes / l.slot < l.objects).then_some(bytes / l.slot);
-                assert_eq!(l.index_of(bytes), expected, "{bytes} in slots of {size}");
-            }
-        }
-    }
-}
+mod tests;

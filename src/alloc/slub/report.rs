@@ -1,14 +1,19 @@
 //! What SLUB shows of a cache: slabinfo's columns, every list for comparison with recordings, where an object lies. When no
 //! CPU runs.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use super::word::{self, Slab};
+use super::barn::Barn;
+use super::order::Layout;
+use super::policy::{Policy, SlowPath};
+use super::sheaf::Sheaf;
+use super::word::{Links, Slab};
 use super::{Cache, Slub};
-use crate::alloc::{CacheInfo, Placement, slabinfo_text};
+use crate::alloc::{CacheInfo, Counters, Placement, Stat, slabinfo_text};
 use crate::machine::{Addr, Machine};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec};
+use crate::units::CpuId;
 
 /// Entries of a list that recordings show.
 const SHOWN: usize = 400;
@@ -25,44 +30,139 @@ struct Totals {
     live: u64,
 }
 
+/// A slab's own list and counters, wherever its release keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub freelist: Option<Addr>,
+    pub inuse: u64,
+    pub objects: u64,
+    pub frozen: bool,
+}
+
+impl View {
+    /// Free objects on the own list.
+    pub fn free(&self) -> u64 {
+        self.objects - self.inuse
+    }
+}
+
 impl<M: Machine> Cache<M> {
-    fn totals(&mut self, pages: &Pages<'_, M>) -> Totals {
-        let objects = self.layout.objects;
-        let slabs: u64 = self.nodes.iter().map(|n| n.nr_slabs.peek()).sum();
-        let listed: Vec<Slab> = self.nodes.iter_mut().flat_map(|n| n.listed(pages)).map(Slab).collect();
-        let free: u64 = listed.iter().map(|s| objects - s.inuse(pages)).sum();
-        let (offset, total) = (self.layout.offset, slabs * objects);
-        let on_cpus: u64 = self
+    /// The state of a slab. When no CPU runs.
+    pub(super) fn view(&self, pages: &Pages<'_, M>, slab: Slab) -> View {
+        let objects = slab.objects(pages);
+        if self.lockless {
+            let word = slab.peek_word(pages);
+            let freelist = word.head().map(|h| self.object_at(pages, slab, h));
+            View { freelist, inuse: word.inuse(), objects, frozen: word.frozen() }
+        } else {
+            View { freelist: slab.freelist(pages), inuse: slab.inuse(pages), objects, frozen: slab.frozen(pages) }
+        }
+    }
+
+    /// The node's list, head first.
+    fn listed(&mut self, pages: &Pages<'_, M>, node: usize) -> Vec<View> {
+        let listed = self.nodes[node].listed(pages);
+        listed.into_iter().map(|pfn| self.view(pages, Slab(pfn))).collect()
+    }
+
+    /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
+    fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<(Option<(Slab, View, u64)>, Vec<View>)> {
+        let cpus: Vec<_> = self
             .cpus
             .iter_mut()
-            .map(|(_, c)| {
-                let own = c.slab().map_or(0, |s| objects - s.inuse(pages));
-                own + length(pages, c.freelist(), offset, objects)
+            .map(|(_, c)| (c.own(), c.list(), c.partial.iter().map(|l| l.slab).collect()))
+            .collect();
+        let view = |(own, list, partial): (Option<Slab>, Option<Addr>, Vec<Slab>)| {
+            let own = own.map(|slab| {
+                let view = self.view(pages, slab);
+                (slab, view, length(pages, list, self.links, view.objects))
+            });
+            (own, partial.into_iter().map(|slab| self.view(pages, slab)).collect())
+        };
+        cpus.into_iter().map(view).collect()
+    }
+
+    /// Objects in sheaves and barns that no user has given to RCU.
+    pub(super) fn in_sheaves(&mut self) -> u64 {
+        let on_cpus: usize = self
+            .cpus
+            .iter_mut()
+            .filter_map(|(_, c)| c.sheaves.as_ref())
+            .map(|s| s.main.objects.len() + s.spare.as_ref().map_or(0, |spare| spare.objects.len()))
+            .sum();
+        let in_barns: usize = self.barns.iter_mut().flat_map(|b| b.peek().0).map(|sheaf| sheaf.objects.len()).sum();
+        (on_cpus + in_barns) as u64
+    }
+    /// Objects that wait for RCU: in sheaves of CPUs, or for their grace period.
+    pub(super) fn in_rcu(&mut self) -> u64 {
+        let on_cpus: usize = self
+            .cpus
+            .iter_mut()
+            .filter_map(|(_, c)| c.sheaves.as_ref()?.rcu_free.as_ref())
+            .map(|sheaf| sheaf.objects.len())
+            .sum();
+        (on_cpus + self.rcu.get_mut().iter().map(|w| w.objects().len()).sum::<usize>()) as u64
+    }
+
+    fn totals(&mut self, pages: &Pages<'_, M>) -> Totals {
+        let slabs: u64 = self.nodes.iter().map(|n| n.nr_slabs.peek()).sum();
+        let total: u64 = self.nodes.iter().map(|n| n.total_objects.peek()).sum();
+        let listed: Vec<View> = (0..self.nodes.len()).flat_map(|n| self.listed(pages, n)).collect();
+        let free: u64 = listed.iter().map(View::free).sum();
+        let on_cpus: u64 = self
+            .on_cpus(pages)
+            .iter()
+            .map(|(own, partial)| {
+                own.map_or(0, |(_, view, list)| view.free() + list) + partial.iter().map(View::free).sum::<u64>()
             })
             .sum();
-        Totals { slabs, partial: listed.len() as u64, total, active: total - free, live: total - free - on_cpus }
+        let live = total - free - on_cpus - self.in_sheaves();
+        Totals { slabs, partial: listed.len() as u64, total, active: total - free, live }
     }
 }
 
 /// Length of a list of free objects, walked at most `most` + 1 objects far.
-fn length<M: Machine>(pages: &Pages<'_, M>, mut at: Option<Addr>, offset: u64, most: u64) -> u64 {
+fn length<M: Machine>(pages: &Pages<'_, M>, mut at: Option<Addr>, links: Links, most: u64) -> u64 {
     let mut n = 0;
     while let (Some(object), true) = (at, n <= most) {
         n += 1;
-        at = word::decode(pages.arena().peek(object.plus(offset)));
+        at = links.peek(pages.arena(), object);
     }
     n
 }
 
-/// The kernel's flag word of a cache (SLAB_HWCACHE_ALIGN, SLAB_RECLAIM_ACCOUNT, SLAB_DESTROY_BY_RCU).
-fn flags(spec: &CacheSpec) -> u64 {
+/// The kernel's flag word of a cache. The numbers of the flags are the release's.
+fn flags(spec: &CacheSpec, layout: &Layout, policy: &Policy) -> u64 {
     let bit = |on: bool, mask: u64| if on { mask } else { 0 };
-    bit(spec.hwcache_align, 0x2000) | bit(spec.reclaim_account, 0x2_0000) | bit(spec.typesafe_by_rcu, 0x8_0000)
+    let d = layout.debug;
+    if policy.sheaves.is_some() {
+        // 6.11 numbered the flags anew.
+        return bit(!d.any(), 0x1_0000)
+            | bit(spec.hwcache_align, 0x10)
+            | bit(d.checks, 0x1)
+            | bit(d.red_zone, 0x2)
+            | bit(d.poison, 0x4)
+            | bit(d.user, 0x40)
+            | bit(spec.typesafe_by_rcu, 0x200)
+            | bit(spec.reclaim_account, 0x4000);
+    }
+    let poisons = d.poison && !spec.typesafe_by_rcu && !spec.ctor;
+    let lockless = policy.t.slow_path == SlowPath::Lockless;
+    bit(d.checks, 0x100)
+        | bit(d.red_zone, 0x400)
+        | bit(d.poison, 0x800)
+        | bit(d.user, 0x1_0000)
+        | bit(d.trace, 0x20_0000)
+        | bit(spec.hwcache_align, 0x2000)
+        | bit(spec.reclaim_account, 0x2_0000)
+        | bit(spec.typesafe_by_rcu, 0x8_0000)
+        | bit(poisons, 0x8000_0000)
+        | bit(lockless && !(d.checks || d.user || d.trace), 0x4000_0000)
 }
 
 impl<M: Machine> Slub<'_, M> {
     pub(super) fn report(&mut self, id: CacheId) -> CacheInfo {
-        let (pages, policy) = (self.pages, self.policy);
+        let pages = self.pages;
         let cache = &mut self.caches[id.0 as usize];
         let t = cache.totals(pages);
         let l = &cache.layout;
@@ -80,7 +180,7 @@ impl<M: Machine> Slub<'_, M> {
             active_slabs: Some(t.slabs),
             slabs: Some(t.slabs),
             pages: Some(t.slabs * l.order.pages()),
-            min_partial: Some(policy.min_partial),
+            min_partial: Some(cache.limits.min_partial),
             partial: Some(t.partial),
             ..CacheInfo::default()
         }
@@ -99,60 +199,113 @@ impl<M: Machine> Slub<'_, M> {
     pub(super) fn place(&self, id: CacheId, object: Addr) -> Placement {
         let layout = &self.cache(id).layout;
         let slab = self.pages.peek_head(object).expect("an address of the arena");
-        let index = layout.index_of(object.0 - self.pages.addr_of(slab).0).expect("an object of the cache");
+        let index = layout.object_index(object.0 - self.pages.addr_of(slab).0).expect("an object of the cache");
         Placement { slab, index, offset: 0 }
     }
 
-    pub(super) fn snapshot(&mut self, id: CacheId) -> serde_json::Value {
-        let (pages, min_partial) = (self.pages, self.policy.min_partial);
+    pub(super) fn snapshot(&mut self, id: CacheId) -> Value {
+        let (pages, policy) = (self.pages, self.policy);
         let cache = &mut self.caches[id.0 as usize];
         let totals = cache.totals(pages);
-        let layout = cache.layout;
-        let nodes = cache.nodes.iter_mut().enumerate().map(|(n, node)| {
-            let inuse: Vec<u64> = node.listed(pages).into_iter().map(|s| Slab(s).inuse(pages)).collect();
-            json!({
-                "node": n,
-                "nr_slabs": node.nr_slabs.peek(),
-                "total_objects": node.nr_slabs.peek() * layout.objects,
-                "nr_partial": node.nr_partial.peek(),
-                "partial_free": inuse.iter().map(|n| layout.objects - n).sum::<u64>(),
-                "partial_inuse": inuse[..inuse.len().min(SHOWN)],
-            })
-        });
-        let nodes: Vec<_> = nodes.collect();
-        let cpus = cache.cpus.iter_mut().map(|(cpu, c)| {
-            json!({
-                "cpu": cpu.0,
-                "slab": u64::from(c.slab().is_some()),
-                "objects": c.slab().map_or(0, |_| layout.objects),
-                "inuse": c.slab().map_or(0, |s| s.inuse(pages)),
-                "freelist": length(pages, c.freelist(), layout.offset, layout.objects),
-                "slab_node": c.slab().map_or(-1, |s| i64::from(pages.node_of(s.0).0)),
-                // The release has no per-CPU partial list; recordings show zeros.
-                "partial_slabs": 0,
-                "partial_free": 0,
-            })
-        });
-        let cpus: Vec<_> = cpus.collect();
+        let nodes: Vec<Value> = (0..cache.nodes.len()).map(|n| cache.node_state(pages, n)).collect();
+        let on_cpus = cache.on_cpus(pages);
+        let cpus: Vec<Value> = on_cpus
+            .into_iter()
+            .enumerate()
+            .map(|(n, (own, partial))| cache.cpu_state(pages, n, own, &partial))
+            .collect();
+        let counters: Vec<Counters> = cache.cpus.iter_mut().map(|(_, c)| c.counters.clone()).collect();
+        let mut sum = Counters::default();
+        counters.iter().for_each(|c| sum.merge(c));
+        let stat: Map<String, Value> =
+            policy.stats.iter().map(|s| (s.name().to_string(), sum.get(*s).into())).collect();
+        let per_cpu = |c: &Counters| policy.stats.iter().map(|s| c.get(*s)).collect::<Vec<u64>>();
+        let stat_cpu: Vec<Vec<u64>> = counters.iter().map(per_cpu).collect();
+        let pages_of = |slabs: u64| slabs * cache.layout.order.pages();
+        let freed = sum.get(Stat::AllocSlab) - totals.slabs;
         json!({
-            "geometry": {
-                "object_size": layout.object_size,
-                "align": cache.spec.align,
-                "slab_size": layout.slot,
-                "inuse": layout.inuse,
-                "fp_offset": layout.offset,
-                "objs_per_slab": layout.objects,
-                "order": layout.order.0,
-                "min_partial": min_partial,
-                "flags": format!("{:#x}", flags(&cache.spec)),
-                "has_ctor": u64::from(cache.spec.ctor),
-            },
+            "geometry": cache.geometry(&policy),
             "node": nodes,
             "cpu": cpus,
             "nr_slabs": totals.slabs,
             "total_objects": totals.total,
             "active_exact": totals.live,
             "active_slabinfo": totals.active,
+            "pages_alloced": pages_of(sum.get(Stat::AllocSlab)),
+            "pages_freed": pages_of(freed),
+            "held": cache.in_rcu(),
+            "stat": stat,
+            "stat_cpu": stat_cpu,
+        })
+    }
+}
+
+impl<M: Machine> Cache<M> {
+    fn geometry(&self, policy: &Policy) -> Value {
+        let l = &self.layout;
+        // Up to 2.6.31 a cache remembers the alignment asked for.
+        let align = if policy.t.slow_path == SlowPath::Locked { self.spec.align } else { l.align };
+        json!({
+            "object_size": l.object_size,
+            "align": align,
+            "slab_size": l.slot,
+            "inuse": l.inuse,
+            "fp_offset": l.offset,
+            "objs_per_slab": l.objects,
+            "order": l.order.0,
+            "min_order": l.min_order.0,
+            "min_objs_per_slab": l.min_objects,
+            "min_partial": self.limits.min_partial,
+            "cpu_partial": self.limits.cpu_partial.unwrap_or(0),
+            "cpu_partial_slabs": self.limits.cpu_partial_slabs,
+            "sheaf_capacity": self.limits.sheaf_capacity,
+            "flags": format!("{:#x}", flags(&self.spec, l, policy)),
+            "has_ctor": u64::from(self.spec.ctor),
+        })
+    }
+
+    fn node_state(&mut self, pages: &Pages<'_, M>, n: usize) -> Value {
+        let listed = self.listed(pages, n);
+        let inuse: Vec<u64> = listed.iter().map(|v| v.inuse).collect();
+        let (full, empty) = self.barns.get_mut(n).map_or((vec![], vec![]), Barn::peek);
+        let full: Vec<usize> = full.iter().map(|sheaf| sheaf.objects.len()).collect();
+        let empty = empty.len();
+        let node = &self.nodes[n];
+        json!({
+            "node": n,
+            "nr_slabs": node.nr_slabs.peek(),
+            "total_objects": node.total_objects.peek(),
+            "nr_partial": node.nr_partial.peek(),
+            "partial_free": listed.iter().map(View::free).sum::<u64>(),
+            "partial_inuse": inuse[..inuse.len().min(SHOWN)],
+            "barn_full": full.len(),
+            "barn_empty": empty,
+            "barn_full_sizes": full,
+        })
+    }
+
+    fn cpu_state(&mut self, pages: &Pages<'_, M>, n: usize, own: Option<(Slab, View, u64)>, partial: &[View]) -> Value {
+        let capacity = self.limits.sheaf_capacity;
+        let c = self.cpus.get_mut(CpuId(n as u16));
+        let length = |sheaf: Option<&Sheaf>| sheaf.map_or(-1, |s| s.objects.len() as i64);
+        let sheaves = c.sheaves.as_ref();
+        json!({
+            "cpu": n,
+            "slab": u64::from(own.is_some()),
+            "objects": own.map_or(0, |(_, view, _)| view.objects),
+            "inuse": own.map_or(0, |(_, view, _)| view.inuse),
+            "freelist": own.map_or(0, |(.., list)| list),
+            "slab_node": own.map_or(-1, |(slab, ..)| i64::from(pages.node_of(slab.0).0)),
+            "partial_slabs": partial.len(),
+            "partial_free": partial.iter().map(View::free).sum::<u64>(),
+            "partial_inuse": partial.iter().map(|v| v.inuse).take(SHOWN).collect::<Vec<_>>(),
+            "partial_pages": c.partial.len(),
+            "partial_pobjects": c.partial.pobjects(),
+            "partial_count": c.partial.len(),
+            "main": length(sheaves.map(|s| &s.main)),
+            "spare": length(sheaves.and_then(|s| s.spare.as_ref())),
+            "rcu_free": length(sheaves.and_then(|s| s.rcu_free.as_ref())),
+            "capacity": capacity,
         })
     }
 }

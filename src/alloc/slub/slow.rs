@@ -1,168 +1,104 @@
-//! Slow paths: take over a list, change the cpu slab, free into a slab that is not ours (kernel: __slab_alloc,
-//! __slab_free, deactivate_slab). Interrupts are off throughout, except while pages are asked for.
+//! What all slow paths share: where a miss goes, new slabs, their return, flush, shrink and destruction.
+//!
+//! | cache | allocation | free | file |
+//! |---|---|---|---|
+//! | with sheaves | [`Slub::alloc_sheaf`] | [`Slub::free_sheaf`], then as below | `sheaf` |
+//! | without cpu slabs | [`Slub::alloc_single`] | [`Slub::free_single`] | `single` |
+//! | slabs under a lock | [`Slub::alloc_locked`] | [`Slub::free_locked`] | `locked` |
+//! | lockless slabs | [`Slub::alloc_lockless`] | [`Slub::free_lockless`] | `lockless` |
 
 use std::sync::atomic::Ordering;
 
-use super::node::End;
-use super::word::{self, Slab};
-use super::{Cache, FirstFree, Slub};
+use super::policy::*;
+use super::single::Attempt;
+use super::word::Slab;
+use super::{Cache, Slub};
 use crate::alloc::{Destroyed, Stat};
-use crate::machine::{Access, Addr, Cpu, Event, Machine, cost};
+use crate::machine::{Addr, Cpu, Event, Machine, cost};
 use crate::page::{Page, PageFlags};
 use crate::spec::Request;
 use crate::units::{Order, Picos};
 
 /// Time an RCU grace period takes (machine-model.md §2.1: at least 10 ms).
-const RCU_GRACE: Picos = Picos(10_000_000_000);
+pub(super) const RCU_GRACE: Picos = Picos(10_000_000_000);
 /// Slabs returned at once after it.
 const RCU_BATCH: usize = 10;
 
 impl<M: Machine> Slub<'_, M> {
-    /// Takes an object when the private list is empty or of the wrong node: from the cpu slab's own list, a partial slab, or
-    /// a new one.
+    /// Takes an object that the private list does not have.
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         cpu.leave_fast_path();
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
-        cpu.work(cost::SLUB_ALLOC_SLOW);
-        cpu.touch(cache.descriptor, Access::Read);
-        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab()) {
-            slab.lock(self.pages, cpu);
-            if want.node.is_none_or(|n| n == self.pages.node_of(slab.0)) {
-                cache.count(cpu, Stat::AllocRefill);
-                if let Some(object) = self.take_list(cpu, cache, slab) {
-                    return Some(object);
-                }
-            }
-            self.deactivate(cpu, cache, slab);
+        if cache.limits.sheaf_capacity > 0
+            && let Some(object) = self.alloc_sheaf(cpu, cache, want)
+        {
+            return Some(object);
         }
-        let slab = match self.get_partial(cpu, cache, want) {
-            Some(slab) => {
-                cache.count(cpu, Stat::AllocFromPartial);
-                slab
-            }
-            None => {
-                let slab = self.new_slab(cpu, cache, want)?;
-                // While pages were asked for, a reclaim may have run here and left another cpu slab.
-                self.flush(cpu, cache);
-                slab.lock(self.pages, cpu);
-                slab.freeze(self.pages, true);
-                slab
-            }
-        };
-        self.take_list(cpu, cache, slab)
+        let object = self.alloc_slab_layer(cpu, cache, want)?;
+        cache.cpus.with(cpu, |c| c.moved(1));
+        Some(object)
     }
 
-    /// Hands the own list of a locked, frozen slab to this CPU, all but the first object, which is returned, and unlocks.
-    /// `None`, and still locked, if the list is empty.
-    fn take_list(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) -> Option<Addr> {
-        let first = slab.freelist(self.pages)?;
-        let rest = word::next(self.pages.arena(), cpu, first, cache.layout.offset);
-        slab.set(self.pages, None, cache.layout.objects);
-        cache.cpus.with(cpu, |c| {
-            c.set_freelist(rest);
-            c.set_slab(Some(slab));
-            c.node = self.pages.node_of(slab.0);
-            c.counters.count(Stat::AllocSlowpath);
-        });
-        slab.unlock(self.pages, cpu);
-        Some(first)
+    /// Takes an object from slabs, past any sheaf. Whose it is, is not noted yet.
+    pub(super) fn alloc_slab_layer(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
+        cpu.leave_fast_path();
+        if cache.single {
+            self.alloc_single(cpu, cache, want)
+        } else if cache.lockless {
+            self.alloc_lockless(cpu, cache, want)
+        } else {
+            self.alloc_locked(cpu, cache, want)
+        }
     }
 
-    /// Gives an object to a slab that is not this CPU's: one locked section, and the node's list if the slab was full or
-    /// becomes empty. An empty slab is returned at once, however few partial ones there are.
+    /// Gives back an object whose slab is not the one the fast path knows.
     #[cold]
     #[inline(never)]
     pub(super) fn free_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr) {
+        if cache.limits.sheaf_capacity > 0 && self.free_sheaf(cpu, cache, slab, object) {
+            return;
+        }
+        cache.cpus.with(cpu, |c| c.moved(-1));
+        self.free_slab_layer(cpu, cache, slab, Chain { head: object, tail: object, len: 1 });
+    }
+
+    /// Gives a chain of objects back to their slab, past any sheaf.
+    pub(super) fn free_slab_layer(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, chain: Chain) {
         cpu.leave_fast_path();
-        cpu.work(cost::SLUB_FREE_SLOW);
-        cache.count(cpu, Stat::FreeSlowpath);
-        slab.lock(self.pages, cpu);
-        let prior = slab.freelist(self.pages);
-        let inuse = slab.inuse(self.pages) - 1;
-        word::set_next(self.pages.arena(), cpu, object, cache.layout.offset, prior);
-        slab.set(self.pages, Some(object), inuse);
-        if slab.frozen(self.pages) {
-            cache.count(cpu, Stat::FreeFrozen);
-            return slab.unlock(self.pages, cpu);
-        }
-        let node = cache.node(self.pages.node_of(slab.0));
-        if inuse == 0 {
-            if prior.is_some() {
-                cpu.work(cost::SLUB_LIST);
-                node.remove(self.pages, cpu, slab);
-                cache.count(cpu, Stat::FreeRemovePartial);
-            }
-            slab.unlock(self.pages, cpu);
-            cache.count(cpu, Stat::FreeSlab);
-            return self.discard(cpu, cache, slab);
-        }
-        if prior.is_none() {
-            let end = match self.policy.first_free {
-                FirstFree::Head => End::Head,
-                FirstFree::Tail => End::Tail,
-            };
-            cpu.work(cost::SLUB_LIST);
-            node.add(self.pages, cpu, slab, end);
-            cache.count(cpu, Stat::FreeAddPartial);
-        }
-        slab.unlock(self.pages, cpu);
-    }
-
-    /// Gives the cpu slab, locked, up and unlocks it: private objects go back one by one, then a partial slab goes to the
-    /// head of its node's list, a full one to nobody, an empty one to the tail or to the page allocator.
-    fn deactivate(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) {
-        cpu.work(cost::SLUB_DEACTIVATE);
-        let mut private = cache.cpus.with(cpu, |c| {
-            c.set_slab(None);
-            c.set_freelist(None)
-        });
-        let (arena, offset) = (self.pages.arena(), cache.layout.offset);
-        let (mut list, mut inuse) = (slab.freelist(self.pages), slab.inuse(self.pages));
-        if list.is_some() {
-            cache.count(cpu, Stat::DeactivateRemoteFrees);
-        }
-        while let Some(object) = private {
-            cpu.work(cost::SLUB_DEACTIVATE_OBJECT);
-            private = word::next(arena, cpu, object, offset);
-            word::set_next(arena, cpu, object, offset, list);
-            (list, inuse) = (Some(object), inuse - 1);
-        }
-        slab.set(self.pages, list, inuse);
-        slab.freeze(self.pages, false);
-        let node = cache.node(self.pages.node_of(slab.0));
-        if inuse > 0 {
-            if list.is_some() {
-                node.add(self.pages, cpu, slab, End::Head);
-            }
-            cache.count(cpu, if list.is_some() { Stat::DeactivateToHead } else { Stat::DeactivateFull });
-            slab.unlock(self.pages, cpu);
-        } else if node.nr_partial.load(cpu) < self.policy.min_partial {
-            cache.count(cpu, Stat::DeactivateEmpty);
-            // Kept against the next allocation, behind those in use, which may fill up first.
-            node.add(self.pages, cpu, slab, End::Tail);
-            slab.unlock(self.pages, cpu);
+        if cache.single {
+            self.free_single(cpu, cache, slab, chain);
+        } else if cache.lockless {
+            self.free_lockless(cpu, cache, slab, chain);
         } else {
-            cache.count(cpu, Stat::DeactivateEmpty);
-            slab.unlock(self.pages, cpu);
-            cache.count(cpu, Stat::FreeSlab);
-            self.discard(cpu, cache, slab);
+            self.free_locked(cpu, cache, slab, chain.head);
         }
     }
 
-    /// Gives this CPU's slab up, if it has one (kernel: flush_slab).
+    /// True if a node with `partial` partial slabs returns an empty one.
+    pub(super) fn discards(&self, cache: &Cache<M>, partial: u64) -> bool {
+        match self.policy.t.discard_empty {
+            DiscardEmpty::Above => partial > cache.limits.min_partial,
+            DiscardEmpty::FreedAlways | DiscardEmpty::From => partial >= cache.limits.min_partial,
+        }
+    }
+
+    /// Gives this CPU's sheaves, slab and partial slabs up (kernel: flush_slab, flush_cpu_slab).
     pub(super) fn flush(&self, cpu: &M::Cpu, cache: &Cache<M>) {
-        if let Some(slab) = cache.cpus.with(cpu, |c| c.slab()) {
-            cache.count(cpu, Stat::CpuslabFlush);
-            slab.lock(self.pages, cpu);
-            self.deactivate(cpu, cache, slab);
+        if cache.limits.sheaf_capacity > 0 {
+            self.flush_sheaves(cpu, cache);
+        }
+        if cache.lockless {
+            self.flush_lockless(cpu, cache);
+        } else {
+            self.flush_locked(cpu, cache);
         }
     }
 
-    /// Gives every CPU's slab up, each on its own CPU (kernel: flush_all, which asks all at once; here one after the other,
+    /// The same on every CPU, each on its own (kernel: flush_all, which asks all at once; here one after the other,
     /// ascending, so that runs repeat).
-    fn flush_all(&self, cpu: &M::Cpu, cache: &Cache<M>) {
+    pub(super) fn flush_all(&self, cpu: &M::Cpu, cache: &Cache<M>) {
         for target in self.pages.machine().topology().cpu_ids() {
             cpu.call_on(target, &|cpu| self.flush(cpu, cache));
         }
@@ -171,39 +107,81 @@ impl<M: Machine> Slub<'_, M> {
     /// Returns what can be returned of a cache's empty slabs and sorts the partial lists.
     pub(super) fn shrink_cache(&self, cpu: &M::Cpu, cache: &Cache<M>) {
         self.flush_all(cpu, cache);
-        for node in &cache.nodes {
-            node.shrink(self.pages, cpu, |slab| self.discard(cpu, cache, slab));
+        let alone = self.policy.sheaves == Some(SheafForm::Alone);
+        if alone {
+            cache.barns.iter().for_each(|barn| self.empty_barn(cpu, cache, barn));
+        }
+        for (n, node) in cache.nodes.iter().enumerate() {
+            if let Some(barn) = cache.barns.get(n).filter(|_| !alone) {
+                self.empty_barn(cpu, cache, barn);
+            }
+            node.shrink(self, cpu, cache, |slab| self.discard(cpu, cache, slab));
         }
     }
 
-    /// A new slab: pages, descriptor, and every object linked, ascending (kernel: new_slab). Not locked: nobody knows it.
-    fn new_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Slab> {
+    /// A new slab: pages and descriptor, not on any list (kernel: allocate_slab). Its objects are not linked yet.
+    pub(super) fn take_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, attempt: Attempt) -> Option<Slab> {
+        let Attempt { want, light } = attempt;
         if cache.spec.typesafe_by_rcu {
             self.return_waited(cpu, cache, RCU_BATCH);
         }
-        if !want.atomic {
+        if !want.atomic && self.policy.slow_irq_off {
             cpu.spend(Event::IrqDisableEnable);
         }
-        let page = self.alloc_block(cpu, cache.layout.order, want)?;
-        cpu.work(cost::SLUB_NEW_SLAB);
-        cpu.work(cost::SLUB_NEW_OBJECT.times(cache.layout.objects));
+        let layout = &cache.layout;
+        let page = match self.policy.t.order_fallback {
+            OrderFallback::MinOrder => self.one_block(cpu, layout.order, want, true).or_else(|| {
+                let page = if light {
+                    self.one_block(cpu, layout.min_order, want, true)?
+                } else {
+                    self.alloc_block(cpu, layout.min_order, want)?
+                };
+                cache.count(cpu, Stat::OrderFallback);
+                Some(page)
+            })?,
+            _ if light => self.one_block(cpu, layout.order, want, true)?,
+            _ => self.alloc_block(cpu, layout.order, want)?,
+        };
+        let objects = if page.order() == layout.order { layout.objects } else { layout.min_objects };
         let slab = Slab(page.into_pfn());
-        let (start, layout) = (self.pages.addr_of(slab.0), &cache.layout);
-        for i in 0..layout.objects {
-            let next = (i + 1 < layout.objects).then(|| start.plus((i + 1) * layout.slot));
-            word::set_next(self.pages.arena(), cpu, start.plus(i * layout.slot), layout.offset, next);
-        }
-        slab.found(self.pages, cpu, cache.index, Some(start));
-        cache.node(self.pages.node_of(slab.0)).nr_slabs.fetch_add(cpu, 1);
+        cpu.work(cost::SLUB_NEW_SLAB);
+        cpu.work(cost::SLUB_NEW_OBJECT.times(objects));
+        slab.found(self.pages, cpu, cache.index, objects);
+        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, objects, 1);
         cache.count(cpu, Stat::AllocSlab);
         Some(slab)
     }
 
+    /// Links the objects of a new slab: ascending, or by the cache's permutation from a random place on (kernel: new_slab,
+    /// shuffle_freelist). Returns the first.
+    pub(super) fn link_objects(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) -> Addr {
+        let objects = slab.objects(self.pages);
+        let at = |i: u64| cache.object_at(self.pages, slab, i);
+        let set_next = |i: u64, next: Option<u64>| {
+            cache.links.set_next(self.pages.arena(), cpu, at(i), next.map(at));
+        };
+        if cache.permutation.is_empty() || objects < 2 {
+            for i in 0..objects {
+                set_next(i, (i + 1 < objects).then_some(i + 1));
+            }
+            return at(0);
+        }
+        let start = cpu.random(cache.permutation.len() as u64) as usize;
+        let (before, after) = cache.permutation.split_at(start);
+        let mut order = after.iter().chain(before).map(|i| u64::from(*i)).filter(|i| *i < objects);
+        let first = order.next().expect("two objects or more");
+        let mut last = first;
+        for i in order {
+            set_next(last, Some(i));
+            last = i;
+        }
+        set_next(last, None);
+        at(first)
+    }
+
     /// Asks for pages; a caller that may sleep shrinks every cache once before it gives up (page-allocator.md §19.6).
     pub(super) fn alloc_block(&self, cpu: &M::Cpu, order: Order, want: Request) -> Option<Page> {
-        let flags =
-            PageFlags { atomic: want.atomic, this_node: want.this_node, compound: order.0 > 0, ..PageFlags::default() };
-        let page = self.pages.alloc_pages(cpu, order, want.node, flags);
+        let page = self.one_block(cpu, order, want, false);
         if page.is_some() || want.atomic {
             return page;
         }
@@ -211,6 +189,17 @@ impl<M: Machine> Slub<'_, M> {
             self.shrink_cache(cpu, cache);
         }
         self.pages.drain_local(cpu);
+        self.one_block(cpu, order, want, false)
+    }
+
+    fn one_block(&self, cpu: &M::Cpu, order: Order, want: Request, no_retry: bool) -> Option<Page> {
+        let flags = PageFlags {
+            atomic: want.atomic,
+            this_node: want.this_node,
+            compound: order.0 > 0,
+            no_retry,
+            ..PageFlags::default()
+        };
         self.pages.alloc_pages(cpu, order, want.node, flags)
     }
 
@@ -218,9 +207,9 @@ impl<M: Machine> Slub<'_, M> {
     /// period first.
     pub(super) fn discard(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) {
         cpu.work(cost::SLUB_DISCARD);
-        cache.node(self.pages.node_of(slab.0)).nr_slabs.fetch_add(cpu, -1);
+        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, slab.objects(self.pages), -1);
         if !cache.spec.typesafe_by_rcu {
-            return self.pages.free_pages(cpu, Page::of(slab.0, cache.layout.order));
+            return self.pages.free_pages(cpu, Page::of(slab.0, self.pages.order_of(slab.0)));
         }
         slab.wait(self.pages, cpu, Picos(cpu.now().0 + RCU_GRACE.0));
         cache.cpus.with(cpu, |c| c.waiting.push_back(self.pages, cpu, slab.0));
@@ -237,7 +226,7 @@ impl<M: Machine> Slub<'_, M> {
                 Some(oldest)
             });
             let Some(pfn) = over else { return };
-            self.pages.free_pages(cpu, Page::of(pfn, cache.layout.order));
+            self.pages.free_pages(cpu, Page::of(pfn, self.pages.order_of(pfn)));
         }
     }
 
@@ -249,8 +238,12 @@ impl<M: Machine> Slub<'_, M> {
             return Destroyed::default();
         }
         self.flush_all(cpu, cache);
+        if cache.limits.sheaf_capacity > 0 {
+            self.grace_period_of(cpu, cache);
+            cache.barns.iter().for_each(|barn| self.empty_barn(cpu, cache, barn));
+        }
         for node in &cache.nodes {
-            node.discard_empty(self.pages, cpu, |slab| self.discard(cpu, cache, slab));
+            node.discard_empty(self, cpu, cache, |slab| self.discard(cpu, cache, slab));
         }
         for target in self.pages.machine().topology().cpu_ids() {
             cpu.call_on(target, &|cpu| {
@@ -267,9 +260,21 @@ impl<M: Machine> Slub<'_, M> {
     }
 }
 
+/// Free objects of one slab, linked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    pub head: Addr,
+    pub tail: Addr,
+    pub len: u64,
+}
+
 impl<M: Machine> Cache<M> {
     /// Counts an event of this CPU.
-    fn count(&self, cpu: &M::Cpu, stat: Stat) {
-        self.cpus.with(cpu, |c| c.counters.count(stat));
+    pub(super) fn count(&self, cpu: &M::Cpu, stat: Stat) {
+        self.add(cpu, stat, 1);
+    }
+    /// Counts `n` of them.
+    pub(super) fn add(&self, cpu: &M::Cpu, stat: Stat, n: u64) {
+        self.cpus.with(cpu, |c| c.counters.add(stat, n));
     }
 }

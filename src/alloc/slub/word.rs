@@ -7,9 +7,13 @@
 //! | `Flags` bit 2 | FROZEN: belongs to a CPU, is on no list | holder of the lock |
 //! | `Flags` bit 3 | LARGE: a kmalloc that went to the page allocator | creation; cleared with the page |
 //! | `Flags` bit 4 | WAITING: empty, its pages wait for a grace period | the discarding CPU |
+//! | `Flags` bit 5 | LISTED: on its node's list (6.8) | holder of `list_lock` |
+//! | `Flags` from bit 32 | slots of the slab | creation |
 //! | `Owner` | index of the cache | creation |
 //! | `Counters` | the slab's own freelist (LARGE: the order; WAITING: when it may go) | holder of the lock |
 //! | `Extra` | inuse | holder of the lock |
+//!
+//! Where slabs are lockless (3.1), `Counters` holds list, inuse and frozen together: see [`super::slabword`].
 //!
 //! `inuse + length of the own freelist = objects`. A CPU that takes the whole list counts its objects as in use. All fields
 //! lie in one 64-byte line: taking the lock pays for it, what follows under the lock does not pay again.
@@ -24,6 +28,8 @@ const SLAB: u64 = 1 << 1;
 const FROZEN: u64 = 1 << 2;
 const LARGE: u64 = 1 << 3;
 const WAITING: u64 = 1 << 4;
+const LISTED: u64 = 1 << 5;
+const OBJECTS_SHIFT: u32 = 32;
 
 /// The free pointer that ends a list (kernel: NULL; here offset 0 of the arena is an object).
 const END: u64 = u64::MAX;
@@ -39,15 +45,43 @@ pub(super) const fn encode(object: Option<Addr>) -> u64 {
 pub(super) const fn decode(word: u64) -> Option<Addr> {
     if word == END { None } else { Some(Addr(word)) }
 }
-/// Reads the free pointer of `object`, `offset` bytes into it.
-#[inline]
-pub(super) fn next<C: Cpu>(arena: &Arena, cpu: &C, object: Addr, offset: u64) -> Option<Addr> {
-    decode(arena.load(cpu, object.plus(offset)))
+
+/// Where a cache's free pointers lie, and how they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Links {
+    /// Byte offset from the object's start.
+    pub offset: u64,
+    /// XORed, with the byte-swapped address of the pointer, into what is stored; 0: plain (kernel: freelist_ptr).
+    pub secret: u64,
 }
-/// Writes it.
-#[inline]
-pub(super) fn set_next<C: Cpu>(arena: &Arena, cpu: &C, object: Addr, offset: u64, next: Option<Addr>) {
-    arena.store(cpu, object.plus(offset), encode(next));
+
+impl Links {
+    fn mask(self, at: Addr) -> u64 {
+        if self.secret == 0 { 0 } else { self.secret ^ at.0.swap_bytes() }
+    }
+    /// Reads the free pointer of `object`.
+    #[inline]
+    pub(super) fn next<C: Cpu>(self, arena: &Arena, cpu: &C, object: Addr) -> Option<Addr> {
+        let at = object.plus(self.offset);
+        decode(arena.load(cpu, at) ^ self.mask(at))
+    }
+    /// Writes it. With a secret, an object that would point to itself is one freed twice in a row (kernel:
+    /// set_freepointer).
+    #[inline]
+    pub(super) fn set_next<C: Cpu>(self, arena: &Arena, cpu: &C, object: Addr, next: Option<Addr>) {
+        assert!(
+            self.secret == 0 || next != Some(object),
+            "slub: object {:#x} freed twice: expected another first free object, found itself",
+            object.0
+        );
+        let at = object.plus(self.offset);
+        arena.store(cpu, at, encode(next) ^ self.mask(at));
+    }
+    /// Reads it uncharged: reports and `verify()`.
+    pub(super) fn peek(self, arena: &Arena, object: Addr) -> Option<Addr> {
+        let at = object.plus(self.offset);
+        decode(arena.peek(at) ^ self.mask(at))
+    }
 }
 
 /// What the page of an object is.
@@ -79,12 +113,16 @@ impl Kind {
 pub(super) struct Slab(pub Pfn);
 
 impl Slab {
-    /// Makes the descriptor of a new slab of cache `owner`: nothing in use.
-    pub(super) fn found<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, owner: usize, freelist: Option<Addr>) {
-        pages.store(cpu, self.0, Field::Flags, SLAB);
+    /// Makes the descriptor of a new slab of `objects` slots of cache `owner`: nothing in use, no list.
+    pub(super) fn found<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, owner: usize, objects: u64) {
+        pages.store(cpu, self.0, Field::Flags, SLAB | objects << OBJECTS_SHIFT);
         pages.poke(self.0, Field::Owner, owner as u64);
-        pages.poke(self.0, Field::Counters, encode(freelist));
+        pages.poke(self.0, Field::Counters, 0);
         pages.poke(self.0, Field::Extra, 0);
+    }
+    /// Slots of the slab: fewer than the cache's where a fallback made it.
+    pub(super) fn objects<M: Machine>(self, pages: &Pages<'_, M>) -> u64 {
+        pages.peek(self.0, Field::Flags) >> OBJECTS_SHIFT
     }
     /// Marks a block lent by kmalloc.
     pub(super) fn found_large<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, order: u8) {
@@ -112,10 +150,12 @@ impl Slab {
     pub(super) fn try_lock<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu) -> bool {
         cpu.bit_trylock(pages.arena(), pages.field(self.0, Field::Flags), LOCK_BIT)
     }
-    /// Gives it back with a locked operation, as bit locks did up to 2.6.24 (kernel: slab_unlock).
+    /// Gives it back: with a locked operation, as bit locks did up to 2.6.24 (kernel: slab_unlock), or with a store.
     #[inline]
-    pub(super) fn unlock<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu) {
-        cpu.touch(pages.field(self.0, Field::Flags), Access::Rmw);
+    pub(super) fn unlock<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, atomic: bool) {
+        if atomic {
+            cpu.touch(pages.field(self.0, Field::Flags), Access::Rmw);
+        }
         cpu.bit_unlock(pages.arena(), pages.field(self.0, Field::Flags), LOCK_BIT);
     }
 
@@ -145,6 +185,15 @@ impl Slab {
         let flags = pages.peek(self.0, Field::Flags);
         pages.poke(self.0, Field::Flags, if frozen { flags | FROZEN } else { flags & !FROZEN });
     }
+    /// The slab is on its node's list (kernel: slab_test_node_partial).
+    pub(super) fn listed<M: Machine>(self, pages: &Pages<'_, M>) -> bool {
+        pages.peek(self.0, Field::Flags) & LISTED != 0
+    }
+    /// Sets that, under `list_lock`; nothing else of the flags changes while a lockless slab lives.
+    pub(super) fn list<M: Machine>(self, pages: &Pages<'_, M>, listed: bool) {
+        let flags = pages.peek(self.0, Field::Flags);
+        pages.poke(self.0, Field::Flags, if listed { flags | LISTED } else { flags & !LISTED });
+    }
     /// Reads inuse without the slab lock, paying for the line: the walk of a shrink.
     pub(super) fn glance_inuse<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu) -> u64 {
         pages.load(cpu, self.0, Field::Extra)
@@ -152,7 +201,8 @@ impl Slab {
 
     /// The slab is empty and waits until `due`.
     pub(super) fn wait<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, due: Picos) {
-        pages.store(cpu, self.0, Field::Flags, SLAB | WAITING);
+        let objects = self.objects(pages);
+        pages.store(cpu, self.0, Field::Flags, SLAB | WAITING | objects << OBJECTS_SHIFT);
         pages.poke(self.0, Field::Counters, due.0);
     }
     /// Until when it waits.

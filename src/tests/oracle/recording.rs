@@ -84,13 +84,24 @@ struct Identity {
     params: Value,
 }
 
-/// The text of `data/PATH.jsonl.xz`.
-fn text(path: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/oracle/data").join(format!("{path}.jsonl.xz"));
-    let packed = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+/// A file of `data/`.
+fn file(path: &str) -> Vec<u8> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/oracle/data").join(path);
+    std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+/// The text of `data/PATH`.
+pub(super) fn plain(path: &str) -> String {
+    String::from_utf8(file(path)).expect("a file of text")
+}
+/// The text of `data/PATH`, which is packed by xz.
+pub(super) fn unpacked(path: &str) -> String {
     let mut text = String::new();
-    lzma_rust2::XzReader::new(packed.as_slice(), true).read_to_string(&mut text).expect("an xz file of text");
+    lzma_rust2::XzReader::new(file(path).as_slice(), true).read_to_string(&mut text).expect("an xz file of text");
     text
+}
+/// The text of `data/PATH.jsonl.xz`.
+pub(super) fn text(path: &str) -> String {
+    unpacked(&format!("{path}.jsonl.xz"))
 }
 
 /// All groups of a recording, in order.

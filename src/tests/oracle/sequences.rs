@@ -110,6 +110,20 @@ impl Writer {
             self.push(0, ScriptOp::Checkpoint { name });
         }
     }
+    /// The next checkpoint of the recording, whatever its name.
+    fn next_checkpoint(&mut self) {
+        if let Some(name) = self.names.get(self.live.len()).cloned() {
+            self.checkpoint(name);
+        }
+    }
+    fn alloc_bulk(&mut self, cpu: u64, slots: Vec<u32>) {
+        slots.iter().for_each(|slot| self.take(*slot, self.size));
+        self.push(cpu, ScriptOp::AllocBulk { cache: 0, slots });
+    }
+    fn free_bulk(&mut self, cpu: u64, slots: Vec<u32>) {
+        slots.iter().for_each(|slot| self.held[*slot as usize] = None);
+        self.push(cpu, ScriptOp::FreeBulk { slots });
+    }
     /// Numbers of operations after which the recording shows a checkpoint `ops_N`.
     fn shown_ops(&self) -> Vec<u64> {
         self.names.iter().filter_map(|n| n.strip_prefix("ops_")?.parse().ok()).collect()
@@ -167,6 +181,11 @@ pub(super) fn script(group: &Group) -> Option<(Script, Vec<(u64, u64)>)> {
         "remote_burst" => remote_burst(&mut w, &p),
         "node_alloc" => node_alloc(&mut w, &p, cpus),
         "reap" => reap(&mut w, &p, cpus),
+        "shrink_partial" => shrink_partial(&mut w, &p),
+        "bulk" => bulk(&mut w, &p),
+        "prefill" => prefill(&mut w, &p),
+        "rcu_free" => rcu_free(&mut w, &p),
+        "named_node" => named_node(&mut w, &p, cpus),
         "mixed_churn" => mixed_churn(&mut w, &p),
         "mixed_stack" => mixed_stack(&mut w, &p),
         _ => return None,
@@ -355,4 +374,104 @@ fn node_alloc(w: &mut Writer, p: &Params, cpus: u64) {
         w.free_all(cpus - 1, n / 2..n);
         w.checkpoint(format!("round{round}_freed"));
     }
+}
+
+fn shrink_partial(w: &mut Writer, p: &Params) {
+    let n = p.number("n") as u32;
+    let order = order("random", n, p.seed());
+    let (first, rest) = order.split_at(n as usize * 60 / 100);
+    w.alloc_all(0, 0..n);
+    w.free_all(0, first.iter().copied());
+    w.checkpoint("freed_60");
+    w.push(0, ScriptOp::Shrink { cache: 0 });
+    w.checkpoint("shrunk_partial");
+    w.alloc_all(0, n..n + n / 4);
+    w.checkpoint("realloc");
+    w.free_all(0, rest.iter().copied());
+    w.checkpoint("old_freed");
+    w.free_all(0, n..n + n / 4);
+    w.checkpoint("all_freed");
+}
+
+/// Rounds of bulk allocation and bulk frees; no batch crosses the half.
+fn bulk(w: &mut Writer, p: &Params) {
+    let (n, batch) = (p.number("n") as u32, p.number("batch") as usize);
+    let orders = [("fifo", 0), ("lifo", 0), ("random", 0), ("fifo", p.or("free_cpu", 0))];
+    let rounds = w.names.iter().filter(|name| name.ends_with("_allocated")).count();
+    for (round, (name, cpu)) in orders.into_iter().enumerate().take(rounds) {
+        let all: Vec<u32> = (0..n).collect();
+        all.chunks(batch).for_each(|slots| w.alloc_bulk(0, slots.to_vec()));
+        w.checkpoint(format!("round{round}_allocated"));
+        let order = order(name, n, p.seed());
+        let (first, second) = order.split_at(n as usize / 2);
+        for (half, percent) in [(first, 50), (second, 100)] {
+            half.chunks(batch).for_each(|slots| w.free_bulk(cpu, slots.to_vec()));
+            w.checkpoint(format!("round{round}_freed_{percent}"));
+        }
+    }
+}
+
+fn prefill(w: &mut Writer, p: &Params) {
+    let (n, refill, warm) = (p.number("n"), p.number("refill"), p.or("warm", 0));
+    if warm != 0 {
+        w.alloc_all(0, 0..1000);
+        w.free_all(0, 0..1000);
+        w.checkpoint("warmed");
+    }
+    // The slot behind all others holds the sheaf.
+    let (first, second) = ((n as u32).div_ceil(2), refill as u32 / 2);
+    let sheaf = first + second;
+    let taken = |w: &mut Writer, slots: std::ops::Range<u32>| {
+        for slot in slots {
+            w.take(slot, w.size);
+            w.push(0, ScriptOp::AllocPrefilled { from: sheaf, slot });
+        }
+    };
+    w.push(0, ScriptOp::Prefill { cache: 0, slot: sheaf, objects: n });
+    w.checkpoint("prefilled");
+    taken(w, 0..first);
+    w.checkpoint("half_taken");
+    w.push(0, ScriptOp::Refill { slot: sheaf, objects: refill });
+    w.checkpoint("refilled");
+    taken(w, first..first + second);
+    w.checkpoint("taken_again");
+    w.push(0, ScriptOp::ReturnPrefilled { slot: sheaf });
+    w.checkpoint("returned");
+    w.free_all(0, 0..first + second);
+    w.checkpoint("all_freed");
+}
+
+fn rcu_free(w: &mut Writer, p: &Params) {
+    let (n, cpu) = (p.number("n") as u32, p.number("free_cpu"));
+    for round in 0..p.number("rounds") {
+        w.alloc_all(0, 0..n);
+        w.checkpoint(format!("round{round}_allocated"));
+        for slot in 0..n {
+            w.held[slot as usize] = None;
+            w.push(cpu, ScriptOp::FreeRcu { slot });
+        }
+        w.checkpoint(format!("round{round}_rcu_queued"));
+        w.push(0, ScriptOp::RcuBarrier {});
+        w.checkpoint(format!("round{round}_grace_period"));
+    }
+    w.push(0, ScriptOp::Shrink { cache: 0 });
+    w.checkpoint("shrunk_before_grace_period");
+    w.push(0, ScriptOp::RcuBarrier {});
+}
+
+/// Objects of named nodes and of any, frees on a CPU of either node, and named ones again. A checkpoint after each step.
+fn named_node(w: &mut Writer, p: &Params, cpus: u64) {
+    let n = p.number("n") as u32;
+    (0..n).for_each(|slot| w.alloc_node(0, slot, Some(1)));
+    w.next_checkpoint();
+    (n..2 * n).for_each(|slot| w.alloc_node(0, slot, Some(0)));
+    w.next_checkpoint();
+    w.alloc_all(cpus - 1, 2 * n..3 * n);
+    w.next_checkpoint();
+    w.free_all(p.number("free_cpu"), 0..n / 2);
+    w.next_checkpoint();
+    (3 * n..4 * n).for_each(|slot| w.alloc_node(0, slot, Some(p.number("again_node") as u16)));
+    w.next_checkpoint();
+    w.free_all(0, n / 2..4 * n);
+    w.next_checkpoint();
 }
