@@ -1,7 +1,5 @@
 //! Gathers what allocator, pages and machine report after a run, as one row and four frames.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
@@ -178,7 +176,7 @@ impl Gathered {
         });
     }
 
-    pub(super) fn outcome(self, config: &Config, wall: Duration) -> Outcome {
+    pub(super) fn outcome(self, config: &Config) -> Outcome {
         let mut row = Map::new();
         row.insert("machine".into(), json!(config.machine.name));
         row.insert("cpus".into(), json!(config.machine.cpus));
@@ -206,10 +204,7 @@ impl Gathered {
         row.insert("seed".into(), json!(config.seed));
         row.extend(self.summary);
         row.insert("version".into(), json!(VERSION));
-        let host = Map::from_iter([
-            ("wall_s".to_string(), json!(wall.as_secs_f64())),
-            ("cores".to_string(), json!(Native::host_cores())),
-        ]);
+        let host = Map::from_iter([("cores".to_string(), json!(Native::host_cores()))]);
         Outcome {
             config: config.to_json(),
             summary: row,
