@@ -187,8 +187,18 @@ class Sweep(Sequence[Result]):
             run.repeat = seen.get(config, 0)
             seen[config] = run.repeat + 1
         rows = [r.row() for r in runs]
+        parts = ("machine", "allocator", "era", "workload")
         names = dict.fromkeys(n for row in rows for n in itertools.takewhile(lambda n: n != "seed", row))
-        return cls(runs, [n for n in names if len({json.dumps(row.get(n)) for row in rows}) > 1])
+        # What follows from the choice of the parts, as an era's own tunables, is no axis.
+        values: dict[tuple[str, str], set[str]] = {}
+        for row in rows:
+            choice = json.dumps([row.get(p) for p in parts])
+            for n in names:
+                values.setdefault((n, "" if n in parts else choice), set()).add(json.dumps(row.get(n)))
+        several = {n for (n, _), found in values.items() if len(found) > 1}
+        if "allocator" in several:
+            several.add("era")
+        return cls(runs, [n for n in dict.fromkeys([*parts, *names]) if n in several])
 
     def summary(self) -> pd.DataFrame:
         """One row per run, swept columns in front; a parameter that an allocator does not have is missing there."""

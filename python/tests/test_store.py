@@ -144,6 +144,9 @@ def test_a_sweep_from_a_store_knows_its_axes_and_repeats(path: Path):
     with sl.Store(path) as kept:
         grid = kept.sweep()
     assert grid.axes == ("clients",)
+    sl.sweep(**GRID | {"allocator": ["slab", "slub"]}, store=path)
+    with sl.Store(path) as kept:
+        assert kept.sweep().axes == ("allocator", "era", "clients")
     assert len(grid.median()) == 3
     assert sorted(grid.summary()["repeat"]) == [0, 0, 0, 1, 1, 1]
 
