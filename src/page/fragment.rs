@@ -98,7 +98,7 @@ pub fn fragmentation_index(nr_free: &[u64; MAX_ORDER], order: usize) -> i64 {
 /// is free.
 pub fn unusable_index(nr_free: &[u64; MAX_ORDER], order: usize) -> u64 {
     let (pages, _, suitable) = counts(nr_free, order);
-    if pages == 0 { 1000 } else { (pages - (suitable << order)) * 1000 / pages }
+    ((pages - (suitable << order)) * 1000).checked_div(pages).unwrap_or(1000)
 }
 
 /// External fragmentation in percent: the same share, 0 if nothing is free.

@@ -39,7 +39,7 @@ enum Tuning {
     /// Returns double from one to the next until something is allocated (5.14 to 6.6).
     Growing { free_factor: u32, high_orders: HighOrders },
     /// `high` moves between its bounds; refills and returns grow with use (6.7 and later).
-    SelfTuning { high_min: u32, high_max: u32, alloc_factor: u32, free_count: u32, high_orders: HighOrders },
+    Moving { high_min: u32, high_max: u32, alloc_factor: u32, free_count: u32, high_orders: HighOrders },
 }
 
 /// Frees of orders 1..3 in a row, without an allocation in between (page-allocator.md §19.9).
@@ -84,7 +84,7 @@ impl Pageset {
         let tuning = match model {
             PageModel::Watermark => Tuning::Growing { free_factor: 0, high_orders },
             PageModel::SelfTuning => {
-                Tuning::SelfTuning { high_min: high, high_max, alloc_factor: 0, free_count: 0, high_orders }
+                Tuning::Moving { high_min: high, high_max, alloc_factor: 0, free_count: 0, high_orders }
             }
             _ => Tuning::Fixed,
         };
@@ -114,7 +114,7 @@ impl Pageset {
                 *free_factor /= 2;
                 high_orders.last_was_one = false;
             }
-            Tuning::SelfTuning { free_count, high_orders, .. } => {
+            Tuning::Moving { free_count, high_orders, .. } => {
                 *free_count /= 2;
                 high_orders.last_was_one = false;
             }
@@ -124,7 +124,7 @@ impl Pageset {
     /// Blocks of `order` that the next refill takes. `ample`: the zone is above its high mark.
     pub(super) fn refill_size(&mut self, order: Order, ample: bool) -> u32 {
         let batch = self.batch;
-        if let Tuning::SelfTuning { high_min, high_max, alloc_factor, .. } = &mut self.tuning
+        if let Tuning::Moving { high_min, high_max, alloc_factor, .. } = &mut self.tuning
             && order.0 == 0
         {
             if self.high < batch {
@@ -201,7 +201,7 @@ impl Pageset {
                 }
                 within(want, high).min(count)
             }
-            Tuning::SelfTuning { high_min, high_max, alloc_factor, free_count, high_orders } => {
+            Tuning::Moving { high_min, high_max, alloc_factor, free_count, high_orders } => {
                 let in_a_row = high_orders.freed(order);
                 *alloc_factor /= 2;
                 let most = batch << SCALE;
@@ -243,7 +243,7 @@ impl Pageset {
     /// Base pages the tick gives back. Sets of other nodes' zones: a batch each time after three ticks without traffic
     /// (§19.8). Self-tuning ones: `high` decays, and what exceeds it goes.
     fn tick_size(&mut self, remote: bool) -> u32 {
-        if let Tuning::SelfTuning { high_min, .. } = self.tuning {
+        if let Tuning::Moving { high_min, .. } = self.tuning {
             let (count, high) = (self.count, self.high);
             self.high = count.saturating_sub(self.batch << SCALE).max(high - high / 8).max(high_min);
             return count.saturating_sub(self.high);
@@ -290,7 +290,7 @@ mod tests {
     fn set(model: PageModel, batch: u32, high: u32, high_max: u32) -> Pageset {
         let mut set = Pageset::new(model, Addr(0), 4 << 20, 0, 1);
         (set.batch, set.high) = (batch, high);
-        if let Tuning::SelfTuning { high_min, high_max: max, .. } = &mut set.tuning {
+        if let Tuning::Moving { high_min, high_max: max, .. } = &mut set.tuning {
             (*high_min, *max) = (high, high_max);
         }
         set

@@ -13,7 +13,7 @@ use crate::machine::{Cpu, Machine, Native, Sim};
 use crate::page::Pages;
 use crate::spec::CacheId;
 use crate::topology::Topology;
-use crate::units::{PAGE_SIZE, Picos};
+use crate::units::PAGE_SIZE;
 use crate::workload::script::Script;
 use crate::workload::{Plan, Workload};
 
@@ -219,7 +219,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         Rules::V2_6_24
     };
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, Picos(0), cancel).run();
+    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
     if totals.cancelled {
         return Err(Failure::Cancelled);
     }

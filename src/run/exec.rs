@@ -51,7 +51,7 @@ pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
 }
 
 impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
-    /// Places the plan's tasks. `caches` are those of `Plan::caches`, in order; `start` is the machine's clock now.
+    /// Places the plan's tasks. `caches` are those of `Plan::caches`, in order.
     pub(super) fn new(
         alloc: &'a A,
         plan: Plan,
@@ -59,14 +59,13 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         seed: u64,
         simulated: bool,
         rules: Rules,
-        start: Picos,
         cancel: &'a Cancel,
     ) -> Self {
         let pages = alloc.pages();
         let machine = pages.machine();
         let mut sched = Scheduler::new(machine, plan.tasks.len(), rules);
         let net = Net::new(machine, &plan, caches, simulated);
-        let warm = Picos(start.0 + Picos::from_secs_f64(plan.warmup_s).0);
+        let warm = Picos::from_secs_f64(plan.warmup_s);
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
         sched.place(plan.tasks, seed);
         Executor {

@@ -212,7 +212,7 @@ fn slqb_soak(ops: u64) {
     let small = slqb::Config { freebatch: Some(8), ..era("2.6.29") };
     let debug = slqb::Config { debug: "FZPU".into(), ..small.clone() };
     for config in [era("2.6.29"), small, debug] {
-        everywhere(&config, ops, |pages, config, ops| soak_slqb(pages, config, ops));
+        everywhere(&config, ops, soak_slqb);
     }
 }
 fn soak_slqb(pages: &Pages<'_, Sim>, config: &slqb::Config, ops: u64) {
@@ -220,7 +220,7 @@ fn soak_slqb(pages: &Pages<'_, Sim>, config: &slqb::Config, ops: u64) {
 }
 fn slob_soak(ops: u64) {
     for era in slob::Config::ERAS {
-        everywhere(&slob::Config::era(era).expect("an era"), ops, |pages, config, ops| soak_slob(pages, config, ops));
+        everywhere(&slob::Config::era(era).expect("an era"), ops, soak_slob);
     }
 }
 fn soak_slob(pages: &Pages<'_, Sim>, config: &slob::Config, ops: u64) {

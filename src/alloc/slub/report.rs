@@ -46,6 +46,9 @@ impl View {
     }
 }
 
+/// A CPU's slab with the length of its private list, and its partial slabs from the top.
+type OnCpu = (Option<(Slab, View, u64)>, Vec<View>);
+
 impl<M: Machine> Cache<M> {
     /// The state of a slab. When no CPU runs.
     pub(super) fn view(&self, pages: &Pages<'_, M>, slab: Slab) -> View {
@@ -66,7 +69,7 @@ impl<M: Machine> Cache<M> {
     }
 
     /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
-    fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<(Option<(Slab, View, u64)>, Vec<View>)> {
+    fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<OnCpu> {
         let cpus: Vec<_> = self
             .cpus
             .iter_mut()
