@@ -46,6 +46,43 @@ impl<M: Machine> Slab<'_, M> {
         self.free_cpu(cpu, &self.caches[owner as usize - 1], object);
     }
 
+    /// Bytes that the owner of a kmalloc object may use (kernel: ksize): the object size of its cache, or whole pages.
+    pub fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        if object.addr() == ZERO_SIZE {
+            return 0;
+        }
+        let (pfn, owner) = self.owner(cpu, object.addr());
+        assert!(owner != 0, "ksize of {:#x}: page {} belongs to no cache", object.addr().0, pfn.0);
+        match owner {
+            LARGE => Order(self.pages.peek(pfn, Field::Counters) as u8).bytes(),
+            owner => self.caches[owner as usize - 1].spec.size,
+        }
+    }
+
+    /// Makes a kmalloc object `bytes` long (kernel: krealloc): in place if it has room, else in a new one with the old
+    /// contents; 0 bytes free it. When memory is out the old object comes back as the error.
+    pub fn krealloc(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
+        if bytes == 0 {
+            self.kfree_any(cpu, object.addr());
+            return Ok(Object::at(ZERO_SIZE));
+        }
+        let old = self.ksize(cpu, &object);
+        if old >= bytes {
+            return Ok(object);
+        }
+        let Some(new) = self.kmalloc_any(cpu, bytes, want) else { return Err(object) };
+        let arena = self.pages.arena();
+        for word in (0..old).step_by(8) {
+            arena.poke(new.addr().plus(word), arena.peek(object.addr().plus(word)));
+        }
+        if old > 0 {
+            cpu.touch_span(object.addr(), old, Access::Read);
+            cpu.touch_span(new.addr(), old, Access::Write);
+        }
+        self.kfree_any(cpu, object.addr());
+        Ok(new)
+    }
+
     /// Takes whole pages (kernel: kmalloc_large); `None` also above the largest order.
     #[cold]
     fn kmalloc_large(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {

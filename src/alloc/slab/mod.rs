@@ -14,6 +14,7 @@
 
 mod array;
 mod arrays;
+mod bulk;
 mod cache;
 mod chain;
 mod columns;

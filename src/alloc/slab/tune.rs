@@ -68,6 +68,15 @@ impl<M: Machine> Slab<'_, M> {
         Ok(true)
     }
 
+    /// For replays of a boot: the kernel made this cache before it counted the CPUs of its nodes (slab.md §4: as many as
+    /// the node has at the time), so `free_limit` is `batch + num`.
+    #[cfg(test)]
+    pub(crate) fn made_before_cpus(&mut self, cache: crate::spec::CacheId) {
+        let cache = &mut self.caches[cache.0 as usize];
+        let limit = cache.tunables.batch + cache.geometry.num;
+        cache.nodes.iter_mut().for_each(|n| n.lists.get_mut().free_limit = limit);
+    }
+
     /// Puts the objects of an array that is no longer used back into the slabs of their node, and frees its memory.
     fn retire(&self, index: usize, array: &Array, node: NodeId, object: Option<Addr>) {
         let cache = &self.caches[index];

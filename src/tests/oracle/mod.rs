@@ -4,6 +4,7 @@
 //! `SLABLAB_ORACLE=part` replays a fixed fifth of the sequences, chosen by a hash of their parameters; default: all.
 
 mod boot;
+mod boottrace;
 mod compare;
 mod geometry;
 mod placement;

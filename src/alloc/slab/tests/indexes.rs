@@ -175,3 +175,51 @@ fn verify_names_what_is_broken_in_a_stack_of_indexes() {
         slab.verify().unwrap();
     });
 }
+
+#[test]
+fn ksize_is_the_object_size_and_krealloc_moves_only_what_does_not_fit() {
+    for era in Config::ERAS {
+        with_cache_of(era, 1, 1, 64, |slab, _| {
+            let want = Request::default();
+            let (sizes, kept, moved) = on(slab.pages.machine(), 0, |c| {
+                let of = |bytes| {
+                    let object = slab.kmalloc(c, bytes, want).unwrap();
+                    let size = slab.ksize(c, &object);
+                    slab.kfree(c, object);
+                    size
+                };
+                let sizes = [of(0), of(1), of(100), of(150), of(9000)];
+                let object = slab.kmalloc(c, 40, want).unwrap();
+                let first = object.addr();
+                slab.pages.arena().poke(first.plus(56), 4711);
+                let same = slab.krealloc(c, object, 64, want).unwrap();
+                let kept = same.addr() == first;
+                let new = slab.krealloc(c, same, 65, want).unwrap();
+                let moved = (new.addr() != first, slab.pages.arena().peek(new.addr().plus(56)));
+                assert_eq!(slab.krealloc(c, new, 0, want).unwrap().addr(), ZERO_SIZE);
+                (sizes, kept, moved)
+            });
+            assert_eq!(sizes, [0, 32, 128, 192, 16384]);
+            assert!(kept);
+            assert_eq!(moved, (true, 4711));
+        });
+    }
+}
+
+#[test]
+fn a_bulk_allocation_gives_all_or_nothing() {
+    let machine = machine(1, 1, 8);
+    let pages = Pages::new(&machine, PageModel::default()).unwrap();
+    let mut slab = Slab::new(&pages, &Config { merge: false, ..Config::era("6.1").unwrap() }).unwrap();
+    let cache = slab.create_cache(CacheSpec::new("test", 512)).unwrap();
+    let want = Request { atomic: true, ..Request::default() };
+    let got = on(&machine, 0, |c| {
+        let objects = slab.alloc_bulk(c, cache, 100, want).unwrap();
+        let n = objects.len();
+        slab.free_bulk(c, cache, objects);
+        assert!(slab.alloc_bulk(c, cache, 1 << 20, want).is_none());
+        n
+    });
+    assert_eq!(got, 100);
+    assert_eq!(see(&mut slab, cache, &["active_exact"]), [0]);
+}
