@@ -49,8 +49,7 @@ impl<M: Machine> Slub<'_, M> {
                 cache.count(cpu, Stat::AllocFromPartial);
                 return Some(found);
             }
-            let slab = self.take_pages(cpu, cache, attempt)?;
-            let first = self.link_objects(cpu, cache, slab);
+            let (slab, first) = self.take_pages(cpu, cache, attempt)?;
             slab.set_word(self.pages, None, slab.objects(self.pages), true);
             Some((slab, first))
         })?;

@@ -88,7 +88,7 @@ impl<M: Machine> Node<M> {
     /// Counts a slab of this node in, or out.
     pub fn count_slab(&self, cpu: &M::Cpu, objects: u64, sign: i64) {
         self.nr_slabs.fetch_add(cpu, sign);
-        self.total_objects.poke(self.total_objects.peek().wrapping_add_signed(sign * objects as i64));
+        self.total_objects.poke_add(sign * objects as i64);
     }
 
     /// Takes the first slab whose lock is free off the list, locked and frozen (kernel: get_partial_node). A busy slab is

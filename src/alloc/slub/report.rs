@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::barn::Barn;
 use super::order::Layout;
 use super::policy::{Policy, SlowPath};
+use super::rcu::Waiting;
 use super::sheaf::Sheaf;
 use super::word::{Links, Slab};
 use super::{Cache, Slub};
@@ -60,13 +61,13 @@ impl<M: Machine> Cache<M> {
     }
 
     /// The node's list, head first.
-    fn listed(&mut self, pages: &Pages<'_, M>, node: usize) -> Vec<View> {
+    pub(super) fn listed(&mut self, pages: &Pages<'_, M>, node: usize) -> Vec<View> {
         let listed = self.nodes[node].listed(pages);
         listed.into_iter().map(|pfn| self.view(pages, Slab(pfn))).collect()
     }
 
     /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
-    fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<(Option<(Slab, View, u64)>, Vec<View>)> {
+    pub(super) fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<(Option<(Slab, View, u64)>, Vec<View>)> {
         let cpus: Vec<_> = self
             .cpus
             .iter_mut()
@@ -93,6 +94,10 @@ impl<M: Machine> Cache<M> {
         let in_barns: usize = self.barns.iter_mut().flat_map(|b| b.peek().0).map(|sheaf| sheaf.objects.len()).sum();
         (on_cpus + in_barns) as u64
     }
+    /// What waits for a grace period.
+    pub(super) fn waiting(&mut self) -> impl Iterator<Item = &Waiting> + '_ {
+        self.rcu.iter_mut().flat_map(|queue| queue.get_mut().iter())
+    }
     /// Objects that wait for RCU: in sheaves of CPUs, or for their grace period.
     pub(super) fn in_rcu(&mut self) -> u64 {
         let on_cpus: usize = self
@@ -101,7 +106,7 @@ impl<M: Machine> Cache<M> {
             .filter_map(|(_, c)| c.sheaves.as_ref()?.rcu_free.as_ref())
             .map(|sheaf| sheaf.objects.len())
             .sum();
-        (on_cpus + self.rcu.get_mut().iter().map(|w| w.objects().len()).sum::<usize>()) as u64
+        (on_cpus + self.waiting().map(|w| w.objects().len()).sum::<usize>()) as u64
     }
 
     fn totals(&mut self, pages: &Pages<'_, M>) -> Totals {

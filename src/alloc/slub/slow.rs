@@ -119,8 +119,9 @@ impl<M: Machine> Slub<'_, M> {
         }
     }
 
-    /// A new slab: pages and descriptor, not on any list (kernel: allocate_slab). Its objects are not linked yet.
-    pub(super) fn take_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, attempt: Attempt) -> Option<Slab> {
+    /// A new slab on no list, and the first of its objects, which are linked (kernel: allocate_slab). Its own list is still to
+    /// be set: nobody else knows it.
+    pub(super) fn take_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, attempt: Attempt) -> Option<(Slab, Addr)> {
         let Attempt { want, light } = attempt;
         if cache.spec.typesafe_by_rcu {
             self.return_waited(cpu, cache, RCU_BATCH);
@@ -146,16 +147,16 @@ impl<M: Machine> Slub<'_, M> {
         let slab = Slab(page.into_pfn());
         cpu.work(cost::SLUB_NEW_SLAB);
         cpu.work(cost::SLUB_NEW_OBJECT.times(objects));
+        let first = self.link_objects(cpu, cache, slab, objects);
         slab.found(self.pages, cpu, cache.index, objects);
         cache.node(self.pages.node_of(slab.0)).count_slab(cpu, objects, 1);
         cache.count(cpu, Stat::AllocSlab);
-        Some(slab)
+        Some((slab, first))
     }
 
     /// Links the objects of a new slab: ascending, or by the cache's permutation from a random place on (kernel: new_slab,
     /// shuffle_freelist). Returns the first.
-    pub(super) fn link_objects(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) -> Addr {
-        let objects = slab.objects(self.pages);
+    fn link_objects(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, objects: u64) -> Addr {
         let at = |i: u64| cache.object_at(self.pages, slab, i);
         let set_next = |i: u64, next: Option<u64>| {
             cache.links.set_next(self.pages.arena(), cpu, at(i), next.map(at));

@@ -137,7 +137,7 @@ impl<M: Machine> Cache<M> {
                 parked.extend(&sheaf.objects);
             }
         }
-        self.rcu.get_mut().iter().for_each(|waiting| parked.extend(waiting.objects()));
+        self.waiting().for_each(|waiting| parked.extend(waiting.objects()));
         let mut seen = HashSet::new();
         for object in parked {
             ensure!(seen.insert(object), name, "object {:#x} is parked twice", object.0);
