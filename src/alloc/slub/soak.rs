@@ -143,7 +143,8 @@ fn identities<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId, asked: &[Asked]) 
     let counters = slub.counters(id);
     let slabs = slub.info(id).slabs.expect("SLUB has slabs");
     let cache = &mut slub.caches[id.0 as usize];
-    let (capacity, name) = (cache.limits.sheaf_capacity, cache.spec.name.clone());
+    let (capacity, single, name) = (cache.limits.sheaf_capacity, cache.single, cache.spec.name.clone());
+    let cache_is_lockless = cache.lockless;
     let over_cpu_slabs = capacity > 0 && policy.t.fast_path != FastPath::Sheaf;
     let mut sum = Counters::default();
     for (cpu, (c, asked)) in counters.iter().zip(asked).enumerate() {
@@ -162,10 +163,7 @@ fn identities<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId, asked: &[Asked]) 
         } else if policy.t.slow_path == SlowPath::Locked {
             assert_eq!(n(Stat::AllocFastpath) + n(Stat::AllocSlowpath), asked.got, "{name}: allocations of CPU {cpu}");
         }
-        if policy.t.slow_path == SlowPath::Lockless
-            && policy.t.fast_path != FastPath::Sheaf
-            && !policy.t.delayed_freezing
-        {
+        if cache_is_lockless && !single && !policy.t.delayed_freezing {
             let ways = [Stat::AllocFastpath, Stat::AllocRefill, Stat::AllocFromPartial, Stat::AllocSlab];
             assert_eq!(ways.map(n).iter().sum::<u64>(), asked.got, "{name}: ways of allocations of CPU {cpu}");
         }
