@@ -10,7 +10,7 @@ ARGS ?=
 RUST := Cargo.toml Cargo.lock $(shell find src python/_core -type f -not -path '*/target/*')
 STAMPS := .venv/.stamps
 
-.PHONY: figure test bench lint notebook clean
+.PHONY: figure test soak oracle bench lint notebook clean
 
 # Draws the published figure again: picture, table and CSV in figure/.
 figure: $(STAMPS)/build
@@ -20,9 +20,19 @@ figure: $(STAMPS)/build
 test: $(STAMPS)/build $(STAMPS)/test
 	@$(BIN)/python .ci/check.py
 
-# The benches of the core.
-bench:
+# The long tests, whole: what `make test` shortens or leaves out.
+soak: $(STAMPS)/build $(STAMPS)/test
+	cargo test --locked $(ARGS) -- --ignored
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+# Every recording of real kernels, each with every checkpoint.
+oracle:
+	SLABLAB_ORACLE=full cargo test --locked --lib oracle $(ARGS)
+
+# The benches of the core, and of what a sweep costs beside it.
+bench: $(STAMPS)/build
 	cargo bench --locked $(ARGS)
+	$(BIN)/python benches/overhead.py
 
 # Formatting and lints alone.
 lint: $(STAMPS)/build $(STAMPS)/test
@@ -48,7 +58,7 @@ $(STAMPS)/venv:
 
 # The package with what it needs to run, its Python files in place: they need no second build.
 $(STAMPS)/build: $(STAMPS)/venv pyproject.toml $(RUST)
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --quiet
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --quiet --extras plot
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/build pyproject.toml

@@ -10,11 +10,16 @@ Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame
 from slablab import plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
+from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
+from slablab.extras import MissingExtra
+from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
-from slablab.sweep import SweepInterrupted, sweep
+from slablab.sqlite import StoreError
+from slablab.store import Store
+from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
 
 __version__ = _version()
 
@@ -22,11 +27,15 @@ __all__ = [
     "Allocator",
     "ConfigError",
     "Experiment",
+    "MissingExtra",
     "Native",
     "Null",
+    "OtherVersionWarning",
     "OversubscribedWarning",
+    "Plan",
     "Reproduction",
     "Result",
+    "Sample",
     "Script",
     "Sim",
     "Slab",
@@ -34,13 +43,17 @@ __all__ = [
     "Slob",
     "Slqb",
     "Slub",
+    "Store",
+    "StoreError",
     "Sweep",
     "SweepInterrupted",
     "Tbench",
     "Workload",
     "__version__",
     "catalog",
+    "plan",
     "plot",
+    "regressions",
     "reproduce",
     "run",
     "sweep",

@@ -1,7 +1,5 @@
 """`python -m slablab`: the shell command."""
 
-import sys
+from slablab.cli import shell
 
-from slablab.cli import main
-
-sys.exit(main())
+shell()

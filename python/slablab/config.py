@@ -9,36 +9,16 @@ A parameter of the core is added here with the same name, default and meaning; t
 
 from __future__ import annotations
 
-import difflib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from slablab import _core
-from slablab._core import ConfigError
-
-Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""What a parameter may be."""
+from slablab.values import Value, finite, plain, refused, shown, text, unknown, unknown_parameter
 
 PARTS = ("machine", "allocator", "workload")
-
-
-def refused(parameter: str, value: object, expected: str) -> ConfigError:
-    """Makes the ConfigError of a refused value, worded as the core words it."""
-    error = ConfigError(f"{parameter} = {value}: {expected}")
-    error.parameter, error.value, error.expected = parameter, str(value), expected
-    return error
-
-
-def unknown(parameter: str, value: str, known: Iterable[str]) -> ConfigError:
-    """Makes the ConfigError of an unknown name, offering the nearest known one."""
-    names = list(known)
-    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"? ' if near else ""
-    return refused(parameter, f'"{value}"', f"{hint}known: {', '.join(names) or 'none'}")
 
 
 @cache
@@ -60,16 +40,19 @@ def entry(part: str, name: str) -> dict[str, Any]:
 def parameters(part: str, name: str) -> list[str]:
     """Names of the parameters that a machine, allocator or workload has."""
     found = entry(part, name)
-    return ["cpus", "placement", *found["values"]] if part == "machine" else [p["name"] for p in found["parameters"]]
+    if part == "machine":
+        return ["cpus", "placement", *found["values"]]
+    return [*(["era"] if part == "allocator" else []), *(p["name"] for p in found["parameters"])]
 
 
 def encoded(document: Mapping[str, Any]) -> str:
     """A configuration as JSON; refuses numbers that JSON does not have, by name."""
-    for part in PARTS:
-        for name, value in document[part].items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise refused(f"{part}.{name}", value, "a finite number")
-    return json.dumps(document)
+    try:
+        return json.dumps(document, allow_nan=False)
+    except ValueError:
+        for part in PARTS:
+            finite(part, document[part])
+        raise
 
 
 class Part:
@@ -81,6 +64,12 @@ class Part:
     def document(self) -> dict[str, Value]:
         """The JSON form of it: its name, and what was given."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        from slablab.html import listing
+
+        words = self.document()
+        return listing(f"{self.part} {words.pop('name')}", words.items())
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Part) and self.document() == other.document()
@@ -97,7 +86,9 @@ class Typed(Part):
 
     def document(self) -> dict[str, Value]:  # noqa: D102
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"name": self.kind} | {name: plain(value) for name, value in given.items() if value is not None}
+        return {"name": self.kind} | {
+            name: plain(value, f"{self.part}.{name}") for name, value in given.items() if value is not None
+        }
 
     def __repr__(self) -> str:
         words = []
@@ -120,30 +111,21 @@ def config(cls: type[T]) -> type[T]:
     made = dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
     construct: Callable[..., None] = made.__init__
     names = [f.name for f in fields(made)]  # type: ignore[arg-type]
+    positional = [f.name for f in fields(made) if not f.kw_only]  # type: ignore[arg-type]
 
     def __init__(self: T, *args: object, **given: object) -> None:  # noqa: N807
-        for name in given:
+        for name, value in given.items():
             if name not in names:
-                raise unknown(f"{made.part}.{name}", name, names)
+                raise unknown_parameter(made.part, name, value, names)
+            if name in positional[: len(args)]:
+                raise refused(f"{made.part}.{name}", shown(value), f"given once; {shown(args[0])} says it already")
+        if len(args) > len(positional):
+            raise refused(made.part, shown(args[-1]), f"parameters by name, as {made.__name__}({names[-1]}=…)")
         construct(self, *args, **given)
 
     __init__.__wrapped__ = construct  # type: ignore[attr-defined]
     made.__init__ = __init__  # type: ignore[method-assign, assignment]
     return made
-
-
-def plain(value: object) -> Value:
-    """A parameter's value as JSON knows it: NumPy scalars become Python's own."""
-    if isinstance(value, bool | int | float | str) or value is None:
-        return value
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    item = getattr(value, "item", None)
-    if callable(item):
-        return plain(item())
-    raise refused("value", repr(value), "a number, a word, true or false")
 
 
 class Named(Part):
@@ -153,12 +135,13 @@ class Named(Part):
     given: tuple[tuple[str, Value], ...]
 
     def _set(self, name: str, given: Mapping[str, object]) -> None:
-        known = parameters(self.part, name)
-        for key in given:
-            if key not in known and key != "era":
-                raise unknown(f"{self.part}.{key}", key, known)
+        known = parameters(self.part, text(self.part, name))
+        for key, value in given.items():
+            if key not in known:
+                raise unknown_parameter(self.part, key, value, known)
+        values = {k: plain(v, f"{self.part}.{k}") for k, v in sorted(given.items()) if v is not None}
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "given", tuple((k, plain(v)) for k, v in sorted(given.items()) if v is not None))
+        object.__setattr__(self, "given", tuple(values.items()))
 
     def document(self) -> dict[str, Value]:  # noqa: D102
         return {"name": self.name, **dict(self.given)}
@@ -181,11 +164,19 @@ class AllocatorConfig(Typed):
         check_era(self.kind, self.era)
 
 
-def check_era(name: str, era: str) -> None:
+def check_era(name: str, era: object) -> None:
     """Refuses an era that the allocator never had."""
     eras = [str(e["era"]) for e in entry("allocator", name)["eras"]]
     if era not in eras:
-        raise unknown(f"era of {name}", str(era), eras)
+        raise unknown(f"era of {name}", era, eras)
+
+
+def named_era(word: str) -> tuple[str, str | None]:
+    """Name and era of "slub@2.6.24"; no era in "slub"; an @ with nothing behind it is refused."""
+    name, at, era = word.partition("@")
+    if at:
+        check_era(name, era)
+    return name, era if at else None
 
 
 @config
@@ -208,6 +199,10 @@ class Slab(AllocatorConfig):
     """the periodic reaper runs, every 2 s on each CPU: true or false"""
     reap_spread: bool | None = None
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
+    merge: bool | None = None
+    """caches of equal slots share their slabs (6.1): true or false"""
+    statistics: bool | None = None
+    """slabinfo shows the globalstat and cpustat columns: true or false"""
 
 
 @config
@@ -316,6 +311,14 @@ class Slqb(AllocatorConfig):
     """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
     freebatch: int | None = None
     """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
+    debug: str | None = None
+    """debug letters F Z P U or - and a prefix of names, as "FZ,kmalloc"; empty: none (slqb_debug)"""
+    quirk_double_count: bool | None = None
+    """count an allocation of a CPU without local memory on its own list too, as the original"""
+    quirk_lost_crossing: bool | None = None
+    """miss the check flag when freebatch is lowered below a queue's length, as the original"""
+    quirk_destroy_leftovers: bool | None = None
+    """destroy a cache in one pass, which can leave objects and lose their pages, as the original"""
 
 
 @config
@@ -335,8 +338,10 @@ class Allocator(Named):
     given: tuple[tuple[str, Value], ...]
 
     def __init__(self, name: str, era: str | None = None, **parameters: Value) -> None:
-        name, _, era_of_name = name.partition("@")
-        era = era or era_of_name or entry("allocator", name)["default_era"]
+        name, era_of_name = named_era(text("allocator", name))
+        if era is not None and era_of_name not in (None, era):
+            raise refused("allocator.era", shown(era), f'"{era_of_name}", or no era after @')
+        era = era if era is not None else era_of_name or entry("allocator", name)["default_era"]
         check_era(name, era)
         self._set(name, {"era": era, **parameters})
 
@@ -372,7 +377,22 @@ class Sim(Named):
     ) -> None:
         if name == "native":
             raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
+        if placement not in (None, "spread", "packed"):
+            raise refused("machine.placement", shown(placement), '"spread" or "packed"')
         self._set(name, {"cpus": cpus, "placement": placement, **figures})
+        values = entry("machine", name)["values"]
+        for figure, value in self.given:
+            if figure in values:
+                _figure(figure, value, values[figure])
+
+
+def _figure(name: str, value: Value, has: Mapping[str, Any]) -> None:
+    """Refuses a figure of another kind than the preset's."""
+    words = isinstance(has["value"], str)
+    good = isinstance(value, str) if words else isinstance(value, int | float) and not isinstance(value, bool)
+    if not good:
+        kind = "a word" if words else "a number"
+        raise refused(f"machine.{name}", shown(value), f"{kind} ({has['unit']}), as {shown(has['value'])}")
 
 
 @config
@@ -430,14 +450,21 @@ class Script(Typed):
     ops: Sequence[Mapping[str, Any]] = ()
     """
     steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
-    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, destroy,
+    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, destroy,
     checkpoint)
     """
 
     def __post_init__(self) -> None:
         # A copy in plain lists and dicts: what the caller does to his own later does not reach this one.
-        for name in ("caches", "ops"):
-            object.__setattr__(self, name, plain(list(getattr(self, name))))
+        for name, example in (("caches", '{"name": "dentry", "size": 208}'), ("ops", '{"op": {"free": {"slot": 7}}}')):
+            given = getattr(self, name)
+            if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+                raise refused(f"workload.{name}", shown(given), f"a list of entries as {example}")
+            entries = list(given)
+            for at, one in enumerate(entries):
+                if not isinstance(one, Mapping):
+                    raise refused(f"workload.{name}[{at}]", shown(one), f"an entry as {example}")
+            object.__setattr__(self, name, plain(entries, f"workload.{name}"))
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -488,7 +515,7 @@ def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
     """The allocator that a string ("slub", "slub@2.6.24") or an object means."""
     if isinstance(given, AllocatorConfig | Allocator):
         return given
-    name, _, era = text("allocator", given).partition("@")
+    name, era = named_era(text("allocator", given))
     made: AllocatorConfig | Allocator = build("allocator", name, {"era": era} if era else {})
     return made
 
@@ -499,10 +526,3 @@ def workload(given: WorkloadLike) -> Tbench | Script | Workload:
         return given
     made: Tbench | Script | Workload = build("workload", text("workload", given), {})
     return made
-
-
-def text(part: str, given: object) -> str:
-    """Refuses what is neither a config object nor a string."""
-    if not isinstance(given, str):
-        raise refused(part, repr(given), f"a name (str) or a config object of slablab for a {part}")
-    return given

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slablab import _core, config
-from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Value, Workload
+from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Workload
 from slablab.result import Result
+from slablab.values import whole
 
 
 class OversubscribedWarning(UserWarning):
@@ -69,10 +70,7 @@ def run(
 
 def checked_seed(seed: object) -> int:
     """Refuses what cannot seed a run."""
-    value: Value = config.plain(seed)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise config.refused("seed", seed, "a whole number from 0 to 2^63 - 1")
-    return value
+    return whole("seed", seed, "a whole number from 0 to 2^63 - 1", 0, (1 << 63) - 1)
 
 
 def warn_oversubscribed(results: Iterable[Result]) -> None:

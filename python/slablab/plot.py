@@ -10,8 +10,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from slablab.config import refused, unknown
+from slablab.extras import needed
 from slablab.result import Sweep, short
+from slablab.values import refused, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +65,8 @@ def throughput(
     With `col` the result is a list of axes, one per panel.
     """
     data = frame.summary() if isinstance(frame, Sweep) else frame
+    if not hasattr(data, "columns"):
+        raise refused("frame", shown(data), "a Sweep, or its summary()")
     x, hue = short(x), short(hue)
     style, col = style and short(style), col and short(col)
     for role, name in (("x", x), ("hue", hue), ("style", style), ("col", col)):
@@ -190,7 +193,7 @@ def _panels(count: int, ax: Any) -> list[Any]:
         if len(given) != count:
             raise refused("ax", f"{len(given)} axes", f"{count}: one per panel")
         return given
-    import matplotlib.pyplot as plt
+    plt = needed("matplotlib.pyplot", "a figure")
 
     columns = min(count, 2)
     rows = -(-count // columns)

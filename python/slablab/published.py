@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from slablab.config import Tbench, refused, unknown
+from slablab.config import Tbench
+from slablab.values import refused, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +75,16 @@ ALL = {p.name: p for p in (PIGGIN_2007,)}
 
 def named(name: str) -> Published:
     """The published result of that name."""
-    if name not in ALL:
+    if not isinstance(name, str) or name not in ALL:
         raise unknown("reproduce", name, ALL)
     return ALL[name]
 
 
 def series(published: Published, columns: Iterable[str]) -> dict[str, dict[int, float]]:
     """Columns of a published file, each as clients → value. No other column is read."""
+    import csv
+    import io
+
     wanted = list(columns)
     rows = list(csv.DictReader(io.StringIO(_text(published.file))))
     return {c: {int(r["clients"]): float(r[c]) for r in rows if r[c]} for c in wanted}
@@ -124,6 +124,8 @@ class Constant:
 @cache
 def constants(name: str) -> tuple[Constant, ...]:
     """The fitted constants of a published result, as the calibration wrote them."""
+    import tomllib
+
     published = named(name)
     entries: list[dict[str, Any]] = tomllib.loads(_text(f"{name}.toml"))["constant"]
     found = []
@@ -136,4 +138,6 @@ def constants(name: str) -> tuple[Constant, ...]:
 
 
 def _text(file: str) -> str:
+    from importlib.resources import files
+
     return (files("slablab") / "data" / file).read_text(encoding="utf-8")

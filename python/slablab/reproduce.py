@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab import published
-from slablab.config import Sim, entry, refused
-from slablab.published import Constant, Published
+from slablab.config import Sim, entry
 from slablab.result import Sweep
 from slablab.sweep import sweep
+from slablab.values import whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from slablab.published import Constant, Published
+    from slablab.sweep import StoreLike
 
 QUICK_CLIENTS = (1, 2, 4, 8, 12, 16)
 """Points of a quick look, with one seed each."""
@@ -23,16 +24,24 @@ SENSITIVITY_FACTORS = (0.7, 1.4)
 
 
 def reproduce(
-    name: str, *, quick: bool = False, seeds: int = 5, seed: int = 1, threads: int | None = None, progress: bool = False
+    name: str,
+    *,
+    quick: bool = False,
+    seeds: int = 5,
+    seed: int = 1,
+    store: StoreLike = None,
+    threads: int | None = None,
+    progress: bool = False,
 ) -> Reproduction:
     """Runs a published figure again: every allocator at every point, best of `seeds` seeds.
 
     `quick` takes a few points and one seed. Two constants come fitted on the published SLAB series; everything else is
-    a prediction.
+    a prediction. `store` keeps finished runs in a file, as that of `sweep` does.
     """
+    from slablab import published
+
     figure = published.named(name)
-    if seeds < 1:
-        raise refused("seeds", seeds, "1 or more")
+    whole("seeds", seeds, "1 or more")
     grid = sweep(
         machine=figure.machine,
         allocator=figure.allocators,
@@ -40,6 +49,7 @@ def reproduce(
         over=_over(figure, QUICK_CLIENTS if quick else figure.clients),
         repeats=1 if quick else seeds,
         seed=seed,
+        store=store,
         threads=threads,
         progress=progress,
     )
@@ -50,6 +60,8 @@ class Reproduction:
     """The finished runs of a published figure beside the published values."""
 
     def __init__(self, figure: Published, grid: Sweep) -> None:
+        from slablab import published
+
         self.figure = figure
         self.sweep = grid
         """The runs."""
@@ -59,6 +71,8 @@ class Reproduction:
         """The published values: allocator → clients → throughput."""
         self._names = [a.partition("@")[0] for a in figure.allocators]
         self._best = self._reduced(max)
+        import statistics
+
         self._median = self._reduced(statistics.median)
 
     @property
@@ -121,8 +135,8 @@ class Reproduction:
     def plateau(self) -> dict[str, float]:
         """Means over the plateau's clients: each allocator, the published ones, both ratios."""
         at = [n for n in self._clients() if n in self.figure.plateau]
-        means = {a: statistics.fmean(self._best[n][a] for n in at) for a in self._names}
-        said = {a: statistics.fmean(points[n] for n in self.figure.plateau) for a, points in self.published.items()}
+        means = {a: _mean(self._best[n][a] for n in at) for a in self._names}
+        said = {a: _mean(points[n] for n in self.figure.plateau) for a, points in self.published.items()}
         reference, scored = self.figure.baseline, self.figure.scored
         return {
             **means,
@@ -254,7 +268,7 @@ class Reproduction:
             f"published {means['published ratio']:.3f}, distance {means['ratio'] - means['published ratio']:+.3f}"
         ]
         flat = {a: [self._best[n][a] for n in at] for a in self._names}
-        spreads = ", ".join(f"{a} {(max(v) - min(v)) / statistics.fmean(v):.3f}" for a, v in flat.items())
+        spreads = ", ".join(f"{a} {(max(v) - min(v)) / _mean(v):.3f}" for a, v in flat.items())
         lines.append(f"plateau (max − min)/mean: {spreads}")
         errors = self.errors()
         for name in self.published:
@@ -272,6 +286,8 @@ class Reproduction:
 
 def _over(figure: Published, clients: Iterable[int]) -> dict[str, Iterable[Any]]:
     """The axes of a figure: its clients, and every fitted constant at its value."""
+    from slablab import published
+
     fitted = {c.parameter: [c.value] for c in published.constants(figure.name)}
     return {**fitted, "workload.clients": list(clients)}
 
@@ -284,3 +300,9 @@ def _aligned(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
     cells = [heads, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def _mean(values: Iterable[float]) -> float:
+    import statistics
+
+    return statistics.fmean(values)

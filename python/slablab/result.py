@@ -6,18 +6,26 @@ made when asked for: until then a result is a document and some arrays.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from slablab.values import refused
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from slablab._core import _Column as Column
     from slablab._core import _Crossing as Crossing
+    from slablab.arrow import ArrowTable
+    from slablab.config import Part
 
 Row: TypeAlias = dict[str, Any]
+
+FRAMES = ("summary", "caches", "stats", "locks", "pages", "page_stats", "timeline")
+"""Frames of a run and of a sweep."""
 
 
 def short(dotted: str) -> str:
@@ -123,6 +131,34 @@ class Result:
         }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
 
+    def columns(self, frame: str) -> dict[str, Column]:
+        """The arrays under a frame: numbers as they are, words as a pair (codes, names)."""
+        return self._frames.get(frame, {})
+
+    def to_arrow(self, frame: str = "summary") -> ArrowTable:
+        """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
+        from slablab.arrow import arrow_table
+
+        return arrow_table([self], (), frame)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        from slablab.html import listing
+
+        row = self.row()
+        names = [
+            "throughput",
+            "unit",
+            "elapsed_s",
+            "ops",
+            "alloc_fast_pct",
+            "free_fast_pct",
+            "lock_wait_pct",
+        ]
+        return listing(describe(self.config), [(n, row[n]) for n in names if n in row])
+
     def __repr__(self) -> str:
         return f"<Result {describe(self.config)}: {self.throughput:.6g} {self.unit}>"
 
@@ -140,6 +176,19 @@ class Sweep(Sequence[Result]):
         self.results = list(results)
         self.axes = tuple(axes)
         """Columns of the swept parameters."""
+
+    @classmethod
+    def gathered(cls, results: Iterable[Result]) -> Sweep:
+        """Runs from anywhere as one sweep: its axes are the parameters that differ, repeats count the seeds."""
+        runs = list(results)
+        seen: dict[str, int] = {}
+        for run in runs:
+            config = json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
+            run.repeat = seen.get(config, 0)
+            seen[config] = run.repeat + 1
+        rows = [r.row() for r in runs]
+        names = dict.fromkeys(n for row in rows for n in itertools.takewhile(lambda n: n != "seed", row))
+        return cls(runs, [n for n in names if len({json.dumps(row.get(n)) for row in rows}) > 1])
 
     def summary(self) -> pd.DataFrame:
         """One row per run, swept columns in front; a parameter that an allocator does not have is missing there."""
@@ -167,6 +216,33 @@ class Sweep(Sequence[Result]):
         reduced.insert(len(self.axes), "repeats", cells.size())
         return reduced.reset_index(drop=True)
 
+    def compare(
+        self,
+        baseline: str | Part | Mapping[str, Any] | Sweep,
+        metric: str = "throughput",
+        *,
+        confidence: float = 0.95,
+        margin: float = 0.0,
+    ) -> pd.DataFrame:
+        """Every cell against the baseline's cell that differs in nothing else, one row each.
+
+        `baseline` is an allocator ("slab@2.6.24"), columns with values ({"cpus": 4}), or another sweep, whose cells of
+        the same configuration are taken. `metric` is a column of `summary()`. Columns: the parameters that vary, the
+        mean and its spread on both sides (standard deviation in percent), `ratio` of the means with its interval `low`
+        to `high`, `effect` (Cliff's delta, -1 to 1), and `verdict`: "higher", "lower", or "no difference" when the
+        interval holds 1. A difference below `margin` (a share) is none. With one repeat there is no interval, and the
+        verdict says so. All intervals of a table hold together with `confidence`.
+        """
+        from slablab.compare import compare
+
+        return compare(self, baseline, metric, confidence=confidence, margin=margin)
+
+    def table(self, baseline: str | Part | Mapping[str, Any] | Sweep, metric: str = "throughput", **how: float) -> str:
+        """`compare` as plain text for a mail: under 80 columns, percent against the baseline, ± spread."""
+        from slablab.mail import table
+
+        return table(self, baseline, metric, **how)
+
     def caches(self) -> pd.DataFrame:
         """`Result.caches()` of every run, swept columns in front."""
         return self._stacked("caches")
@@ -183,9 +259,30 @@ class Sweep(Sequence[Result]):
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
 
+    def page_stats(self) -> pd.DataFrame:
+        """`Result.page_stats()` of every run, swept columns in front."""
+        return self._stacked("page_stats")
+
     def timeline(self) -> pd.DataFrame:
         """`Result.timeline()` of every run, swept columns in front."""
         return self._stacked("timeline")
+
+    def to_arrow(self, frame: str = "summary") -> ArrowTable:
+        """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
+        from slablab.arrow import arrow_table
+
+        return arrow_table(self.results, self._keys() if frame != "summary" else self.axes, frame)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_xarray(self) -> Any:
+        """An xarray Dataset: a dimension per axis and for the repeats, a variable per measured column; needs xarray."""
+        from slablab.labelled import dataset
+
+        if not self.results:
+            raise refused("to_xarray", "a sweep without runs", "at least one run")
+        return dataset(self.summary(), self.axes)
 
     def to_json(self) -> str:
         """A list of the documents of `Result.to_json`."""
@@ -203,6 +300,17 @@ class Sweep(Sequence[Result]):
 
     def __repr__(self) -> str:
         return f"<Sweep of {len(self)} runs over {', '.join(self.axes) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        title = f"<b>{escape(repr(self)[1:-1])}</b>"
+        if not self.results:
+            return f"<div>{title}</div>"
+        frame = self.summary()
+        keys = [c for c in frame.columns if c in (*self.axes, "machine", "allocator", "era", "workload", "seed")]
+        shown = frame[[*keys, "throughput", "unit", "alloc_fast_pct", "lock_wait_pct", "used_kb"]]
+        return f"<div>{title}{shown.to_html(max_rows=20, index=False)}</div>"
 
     def _keys(self) -> list[str]:
         return list(dict.fromkeys((*self.axes, "machine", "allocator", "era", "workload", "seed", "repeat")))
@@ -236,9 +344,10 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
     import pandas as pd
 
     order: list[str] = []
-    for row in rows:
+    # Many rows have the same columns: each kind of row is looked at once.
+    for names in dict.fromkeys(tuple(row) for row in rows):
         at = 0
-        for name in row:
+        for name in names:
             if name not in order:
                 order.insert(at, name)
             at = order.index(name) + 1

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import _core, config
-from slablab.config import PARTS, Part, refused, unknown
-from slablab.experiment import checked_seed, warn_oversubscribed
-from slablab.result import Result, Sweep, short
+from slablab.executors import elsewhere, usable
+from slablab.experiment import warn_oversubscribed
+from slablab.planning import Cell, Plan, Sample, listed, seeds_of
+from slablab.planning import plan as planned
+from slablab.result import Result, Sweep
+from slablab.values import refused, shown, whole
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from slablab._core import _Crossing as Crossing
+    from slablab.store import Store
+
+    StoreLike: TypeAlias = str | os.PathLike[str] | Store | None
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; `finished` holds the runs that had ended by then."""
+    """Ctrl-C during a sweep; `finished` holds the runs that it had ended by then. A store has them too."""
 
     def __init__(self, finished: Sweep) -> None:
         super().__init__(f"stopped after {len(finished)} runs; they are in .finished of this exception")
         self.finished = finished
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep: its configuration as JSON, and which repeat it is."""
-
-    document: str
-    repeat: int
-
-
-MAX_CELLS = 100_000
-"""Most cells of one sweep: each is a run of seconds."""
+class OtherVersionWarning(UserWarning):
+    """A store holds runs of another version of slablab: they stay, and are not taken for this one's."""
 
 
 def sweep(
@@ -48,6 +47,8 @@ def sweep(
     repeats: int = 1,
     seed: int = 1,
     seeds: Iterable[int] | None = None,
+    sample: int | Sample | None = None,
+    store: StoreLike = None,
     threads: int | None = None,
     progress: bool = False,
     executor: Executor | None = None,
@@ -56,169 +57,196 @@ def sweep(
 
     `over` maps dotted parameters to their values: `{"workload.clients": range(1, 17), "allocator.order": [0, 3]}`.
     An axis that a machine, allocator or workload does not have gives one row for it instead of one per value.
-    Repeat r runs with `seed` + r, unless `seeds` names them. Simulated cells run side by side on `threads` host
-    threads (all cores when None), native ones one at a time; `executor` takes them elsewhere instead.
+    Repeat r runs with `seed` + r, unless `seeds` names them. `sample` runs so many combinations instead of all. A cell
+    that stands twice is run once.
+
+    `store` keeps finished runs in a file: what is there already is not run again, each run is kept as it ends, and
+    several processes may work on one store. Simulated cells run side by side on `threads` host threads (all cores when
+    None), native ones one at a time; `executor` takes them elsewhere instead.
     """
-    cells, axes = plan(
-        machine=listed(machine, config.machine),
-        allocator=listed(allocator, config.allocator),
-        workload=listed(workload, config.workload),
-        over=over,
-        seeds=_seeds(repeats, seed, seeds),
-    )
-    if threads is not None and threads < 1:
-        raise refused("threads", threads, "1 or more, or None for all cores")
-    finished: dict[int, Result] = {}
-    failure: list[Exception] = []
-    with _bar(len(cells), progress) as tick:
-
-        def done(index: int, outcome: Crossing | Exception) -> None:
-            if isinstance(outcome, Exception):
-                outcome.add_note(f"in the run {cells[index].document}")
-                failure.append(outcome)
-                raise outcome
-            finished[index] = Result(outcome, cells[index].repeat)
-            tick()
-
-        try:
-            if executor is None:
-                _core.run_many([c.document for c in cells], threads, done)
-            else:
-                _elsewhere(executor, cells, done)
-        except KeyboardInterrupt:
-            raise SweepInterrupted(_ordered(finished, axes)) from None
-        except _core.SlabCorruption as broken:
-            broken.finished = _ordered(finished, axes)  # type: ignore[attr-defined]
-            raise
-    grid = _ordered(finished, axes)
-    warn_oversubscribed(grid)
-    return grid
+    if threads is not None:
+        threads = whole("threads", threads, "1 or more, or None for all cores")
+    usable(executor)
+    made = _planned(machine, allocator, workload, over, seeds_of(repeats, seed, seeds), sample)
+    return run(made, store=store, threads=threads, progress=progress, executor=executor)
 
 
 def plan(
     *,
-    machine: list[Part],
-    allocator: list[Part],
-    workload: list[Part],
-    over: Mapping[str, Iterable[Any]] | None,
-    seeds: list[int],
-) -> tuple[list[Cell], list[str]]:
-    """The cells of a sweep, each checked by the core, and the columns of its axes."""
-    axes = _axes(over)
-    combinations = list(
-        itertools.product(*_replaced(axes, {"machine": machine, "allocator": allocator, "workload": workload}))
+    machine: config.MachineLike | Iterable[config.MachineLike] = "opteron-2x4-2007",
+    allocator: config.AllocatorLike | Iterable[config.AllocatorLike],
+    workload: config.WorkloadLike | Iterable[config.WorkloadLike],
+    over: Mapping[str, Iterable[Any]] | None = None,
+    repeats: int = 1,
+    seed: int = 1,
+    seeds: Iterable[int] | None = None,
+    sample: int | Sample | None = None,
+    store: StoreLike = None,
+    threads: int | None = None,
+) -> Plan:
+    """What `sweep` with the same arguments would run; nothing is run, and no store is made."""
+    if threads is not None:
+        threads = whole("threads", threads, "1 or more, or None for all cores")
+    made = _planned(machine, allocator, workload, over, seeds_of(repeats, seed, seeds), sample)
+    with ExitStack() as stack:
+        kept = _entered(store, stack, write=False)
+        if kept is None:
+            return made
+        have = kept.have(c.key for c in made.cells)
+        missing = [c for c in made.cells if c.key not in have]
+        seconds = _estimate(missing, kept, threads or os.cpu_count() or 1)
+        return replace(made, stored=len(have), seconds=seconds, others=tuple(kept.others().items()))
+
+
+def run(
+    made: Plan,
+    *,
+    store: StoreLike = None,
+    threads: int | None = None,
+    progress: bool = False,
+    executor: Executor | None = None,
+) -> Sweep:
+    """Runs a plan."""
+    with ExitStack() as stack:
+        kept = _entered(store, stack, write=True)
+        return _Running(made, kept).run(threads, progress, executor)
+
+
+class _Running:
+    """A sweep under way."""
+
+    def __init__(self, made: Plan, store: Store | None) -> None:
+        self.cells = made.cells
+        self.axes = made.axes
+        self.store = store
+        self.finished: dict[int, Result] = {}
+        self.numbers = {c.key: i for i, c in enumerate(self.cells)}
+        have = store.have(self.numbers) if store is not None else set()
+        self.missing = [i for i, c in enumerate(self.cells) if c.key not in have]
+        if store is not None and self.missing and (others := store.others()):
+            said = ", ".join(f"{count} runs of {version}" for version, count in others.items())
+            warnings.warn(
+                f"{store.path} also holds {said}: they stay, and {len(self.missing)} cells run with {store.version}",
+                OtherVersionWarning,
+                stacklevel=4,
+            )
+        self.elsewhere = {self.numbers[key] for key in have}
+        """Cells whose runs are in the store and not (yet) here."""
+
+    def run(self, threads: int | None, progress: bool, executor: Executor | None) -> Sweep:
+        from slablab.progress import Progress
+
+        with Progress(len(self.missing), shown=progress) as bar:
+            try:
+                self._run(threads, executor, bar.step)
+            except KeyboardInterrupt:
+                raise SweepInterrupted(self._ordered()) from None
+            except Exception as broken:
+                # Whatever ended it, what is finished is not lost with it.
+                broken.finished = self._ordered()  # type: ignore[attr-defined]
+                raise
+        self._fetch()
+        grid = self._ordered()
+        warn_oversubscribed(grid)
+        return grid
+
+    def _run(self, threads: int | None, executor: Executor | None, tick: Callable[[], None]) -> None:
+        order = list(self.missing)
+        if self.store is not None:
+            # Processes that share a store must not take the same cells at the same time; and a rate measured on cells
+            # drawn at random holds for the rest.
+            import random
+
+            random.Random(os.urandom(8)).shuffle(order)
+
+        def done(index: int, outcome: Crossing | Exception) -> Sequence[int] | None:
+            cell = self.cells[index]
+            if isinstance(outcome, Exception):
+                outcome.add_note(f"in the run {cell.document}")
+                raise outcome
+            self.finished[index] = Result(outcome, cell.repeat)
+            self.elsewhere.discard(index)
+            tick()
+            if self.store is None:
+                return None
+            self.store.put(cell.key, outcome)
+            others = [n for key in self.store.news() if (n := self.numbers.get(key)) is not None]
+            new = [n for n in others if n not in self.finished and n not in self.elsewhere]
+            self.elsewhere.update(new)
+            for _ in new:
+                tick()
+            return new
+
+        documents = [c.document for c in self.cells]
+        if executor is not None:
+            elsewhere(executor, documents, order, done)
+            return
+
+        def numbered(at: int, outcome: Crossing | Exception) -> Sequence[int] | None:
+            unwanted = done(order[at], outcome)
+            return [places[n] for n in unwanted if n in places] if unwanted else None
+
+        places = {index: at for at, index in enumerate(order)}
+        _core.run_many([documents[i] for i in order], threads, numbered)
+
+    def _fetch(self) -> None:
+        """Reads the runs that were in the store already, or that others have put there."""
+        if self.store is None:
+            return
+        for index in self.elsewhere:
+            cell = self.cells[index]
+            if (stored := self.store.get(cell.key, cell.repeat)) is not None:
+                self.finished[index] = stored
+
+    def _ordered(self) -> Sweep:
+        """The finished runs in the order of the cells."""
+        return Sweep([self.finished[i] for i in sorted(self.finished)], self.axes)
+
+
+def _planned(
+    machine: object, allocator: object, workload: object, over: Any, seeds: list[int], sample: int | Sample | None
+) -> Plan:
+    return planned(
+        machine=listed(machine, config.machine, "machine"),
+        allocator=listed(allocator, config.allocator, "allocator"),
+        workload=listed(workload, config.workload, "workload"),
+        over=over,
+        seeds=seeds,
+        sample=sample,
     )
-    dotted = {name: values for name, values in axes.items() if name not in PARTS}
-    most = len(combinations) * math.prod(len(values) for values in dotted.values()) * len(seeds)
-    if most > MAX_CELLS:
-        raise refused("sweep", f"up to {most} cells", f"at most {MAX_CELLS}: fewer values in over, or fewer repeats")
-    used: set[str] = set()
-    cells: list[Cell] = []
-    for parts in combinations:
-        documents = {part.part: part.document() for part in parts}
-        known = {f"{p}.{name}" for p, d in documents.items() for name in config.parameters(p, str(d["name"]))}
-        own = [name for name in dotted if name in known]
-        used.update(own)
-        for values in itertools.product(*(dotted[name] for name in own)):
-            full = {p: dict(d) for p, d in documents.items()}
-            for name, value in zip(own, values, strict=True):
-                p, _, parameter = name.partition(".")
-                full[p][parameter] = value
-            cells += [Cell(_core.expand(config.encoded({**full, "seed": s})), repeat) for repeat, s in enumerate(seeds)]
-    for name in dotted:
-        if name not in used:
-            _known_somewhere(name)
-    several = [
-        p for p, given in (("machine", machine), ("allocator", allocator), ("workload", workload)) if len(given) > 1
-    ]
-    columns = dict.fromkeys([*several, *(short(name) for name in axes)])
-    return cells, [c for name in columns for c in ([name, "era"] if name == "allocator" else [name])]
 
 
-def listed(given: Any, made: Callable[[Any], Part]) -> list[Part]:
-    """One part or several, as config objects."""
-    if isinstance(given, str | Part) or not isinstance(given, Iterable):
-        return [made(given)]
-    parts = [made(g) for g in given]
-    if not parts:
-        raise refused("sweep", "[]", "at least one machine, allocator and workload")
-    return parts
+def _entered(store: StoreLike, stack: ExitStack, *, write: bool) -> Store | None:
+    """The store, open: one that was given open stays so. A plan needs none that does not exist yet."""
+    if store is None:
+        return None
+    from slablab.store import Store
+
+    if isinstance(store, Store):
+        return store
+    if not isinstance(store, str | os.PathLike):
+        raise refused("store", shown(store), "the name of a file, as runs.db, or a Store")
+    if not write and not os.path.exists(store):
+        return None
+    return stack.enter_context(Store(store, write=write))
 
 
-def _known_somewhere(name: str) -> None:
-    """Refuses an axis that nothing in the catalog has; one that just these parts lack is no error."""
-    part = name.partition(".")[0]
-    names = [e["name"] for e in config.catalog()[f"{part}s"]]
-    known = sorted({f"{part}.{k}" for n in names for k in config.parameters(part, n)})
-    if name not in known:
-        raise unknown("over", name, known)
+def _estimate(missing: Sequence[Cell], store: Store, threads: int) -> float | None:
+    """Seconds that the missing cells may take, from the means of such runs in the store; None where it knows none."""
+    import json
 
-
-def _axes(over: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
-    """The axes with their values listed."""
-    if over is None:
-        return {}
-    if not over:
-        raise refused("over", "{}", 'at least one axis, as {"workload.clients": [1, 2, 4]}; leave it out for none')
-    axes: dict[str, list[Any]] = {}
-    for name, values in over.items():
-        if isinstance(values, str) or not isinstance(values, Iterable):
-            raise refused(f"over[{name!r}]", repr(values), "a list or range of values")
-        axes[name] = [v if name in PARTS else config.plain(v) for v in values]
-        if not axes[name]:
-            raise refused(f"over[{name!r}]", "[]", "at least one value")
-        if name not in PARTS and name.partition(".")[0] not in PARTS:
-            raise refused("over", f'"{name}"', "a dotted parameter: machine.…, allocator.… or workload.…")
-    return axes
-
-
-def _replaced(axes: dict[str, list[Any]], parts: dict[str, list[Part]]) -> Iterator[list[Part]]:
-    """The parts, with those taken from the axes `machine`, `allocator`, `workload` where given."""
-    makers: dict[str, Callable[[Any], Part]] = {
-        "machine": config.machine,
-        "allocator": config.allocator,
-        "workload": config.workload,
-    }
-    for name in PARTS:
-        yield [makers[name](v) for v in axes[name]] if name in axes else parts[name]
-
-
-def _seeds(repeats: int, seed: int, seeds: Iterable[int] | None) -> list[int]:
-    if seeds is not None:
-        chosen = [checked_seed(s) for s in seeds]
-        if not chosen:
-            raise refused("seeds", "[]", "at least one seed")
-        return chosen
-    if repeats < 1:
-        raise refused("repeats", repeats, "1 or more")
-    return [checked_seed(seed + r) for r in range(repeats)]
-
-
-def _ordered(finished: dict[int, Result], axes: list[str]) -> Sweep:
-    return Sweep((finished[i] for i in sorted(finished)), axes)
-
-
-def _elsewhere(executor: Executor, cells: list[Cell], done: Callable[[int, Crossing | Exception], None]) -> None:
-    """Runs the cells on an executor. What is not begun when one fails, or at Ctrl-C, is taken back."""
-    futures = {executor.submit(_core.run, cell.document): i for i, cell in enumerate(cells)}
-    try:
-        for future in as_completed(futures):
-            error = future.exception()
-            if error is not None and not isinstance(error, Exception):
-                raise error
-            done(futures[future], error or future.result())
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-@contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Callable[[], object]]:
-    """A progress bar, or none: gives the function to call at each step."""
-    if not shown:
-        yield lambda: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit="run") as bar:
-        yield bar.update
+    total, means = 0.0, dict[tuple[str, str, str], float | None]()
+    for cell in missing:
+        full = json.loads(cell.document)
+        kind = (
+            full["machine"]["name"],
+            f"{full['allocator']['name']}@{full['allocator']['era']}",
+            full["workload"]["name"],
+        )
+        if kind not in means:
+            means[kind] = store.seconds(*kind)
+        mean = means[kind]
+        if mean is None:
+            return None
+        total += mean / (1 if kind[0] == "native" else threads)
+    return total

@@ -145,9 +145,12 @@ def test_an_exception_in_the_listener_stops_the_work():
 def test_ctrl_c_in_the_shell_writes_what_is_finished(tmp_path: Path):
     out = tmp_path / "grid.csv"
     command = [sys.executable, "-m", "slablab", "sweep", "--allocator", "null", "--set", "workload.warmup=0"]
-    command += ["--over", "workload.seconds=0.01,0.02,300,300,300", "--csv", str(out)]
+    store = tmp_path / "runs.db"
+    command += ["--over", "workload.seconds=0.01,0.02,300", "--csv", str(out), "--store", str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shell:
-        time.sleep(4)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and (not store.exists() or len(sl.Store(store)) < 2):
+            time.sleep(0.05)
         shell.send_signal(signal.SIGINT)
         _, said = shell.communicate(timeout=30)
     assert shell.returncode == 1

@@ -37,7 +37,7 @@ def test_every_allocator_and_workload_of_the_catalog_has_its_class():
 
 @pytest.mark.parametrize(("part", "name", "cls"), CASES, ids=IDS)
 def test_fields_are_the_parameters_in_order(part: str, name: str, cls: type[Typed]):
-    names = [f.name for f in fields(cls) if f.kw_only]
+    names = [f.name for f in fields(cls)]
     if part == "machine":
         assert sorted(names) == sorted(n for n in config.parameters(part, name) if n != "placement")
     else:

@@ -59,6 +59,17 @@ impl Prefilled {
     }
 }
 
+/// Tunables of a cache as they are written to `/proc/slabinfo`; any number can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Objects of a CPU's array.
+    pub limit: i64,
+    /// Objects moved at once.
+    pub batchcount: i64,
+    /// Capacity of a node's shared array in batches.
+    pub sharedfactor: i64,
+}
+
 /// A slab allocator on machine `M`.
 pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Era and tunables, complete and explicit.
@@ -130,6 +141,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn period(&self) -> Option<Picos> {
         None
     }
+    /// Changes a cache's tunables at run time (SLAB; kernel: slabinfo_write). When no CPU runs. False for values that the
+    /// kernel ignores silently; an allocator without tunables, and a lack of memory, are errors.
+    fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
+        Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
+    }
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;
@@ -155,6 +171,14 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement;
     /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
     fn slabinfo(&mut self) -> Option<String>;
+    /// Objects, slabs and queues of every cache per CPU and node, as text; `None` for an allocator without such queues.
+    fn queues_text(&mut self) -> Option<String> {
+        None
+    }
+    /// The heap as a whole, as text: pages, free blocks, fragmentation; `None` for an allocator of caches.
+    fn heap_text(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// Era and tunables of an allocator, as they cross the door in JSON.

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::units::{NodeId, Order, PAGE_SIZE, Picos};
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use buddy::Zone;
 use pcp::Pageset;
@@ -105,6 +105,8 @@ pub struct Pages<'m, M: Machine> {
     /// Pages that fragmentation holds.
     held: u64,
     model: PageModel,
+    /// One request in so many fails, at random; 0: none.
+    one_in: AtomicU64,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -172,6 +174,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             cpus,
             lent,
             held,
+            one_in: AtomicU64::new(0),
             model,
         })
     }
@@ -280,6 +283,10 @@ impl<'m, M: Machine> Pages<'m, M> {
         self.descriptor(pfn).plus(field as u64 * 8)
     }
 
+    /// Lets one request in `one_in` fail from now on, drawn from the CPU's own stream (kernel: fail_page_alloc); 0 ends it.
+    pub fn fail_one_in(&self, one_in: u64) {
+        self.one_in.store(one_in, Ordering::Relaxed);
+    }
     /// Changes this CPU's balance. A plain add in its own line: nobody else writes it.
     fn lend(&self, cpu: &M::Cpu, pages: i64) {
         let balance = &self.lent[usize::from(cpu.id().0)].0;

@@ -1,5 +1,7 @@
 //! The paths of an allocation and a free: zonelist, marks, per-CPU lists, zone lock.
 
+use std::sync::atomic::Ordering;
+
 use crate::machine::{Access, Cpu, Machine, Section, cost};
 use crate::units::{NodeId, Order};
 
@@ -30,9 +32,11 @@ impl<M: Machine> Pages<'_, M> {
         let list = &self.fallback[usize::from(near.0)];
         let list =
             if flags.this_node { &list[..list.len().min(usize::from(list.first() == Some(&near)))] } else { &list[..] };
-        let found = self
-            .walk(cpu, list, order, flags, Mark::Low)
-            .or_else(|| if flags.no_retry { None } else { self.walk(cpu, list, order, flags, Mark::Min) });
+        let walk = |mark| self.walk(cpu, list, order, flags, mark);
+        let found = match self.fails(cpu) {
+            true => None,
+            false => walk(Mark::Low).or_else(|| if flags.no_retry { None } else { walk(Mark::Min) }),
+        };
         let o = usize::from(order.0);
         let Some((pfn, got)) = found else {
             self.cpus.with(cpu, |c| c.stats[usize::from(near.0)].failed[o] += 1);
@@ -46,6 +50,12 @@ impl<M: Machine> Pages<'_, M> {
         self.lend(cpu, order.pages() as i64);
         self.prepare(cpu, pfn, order, flags);
         Some(Page { pfn, order })
+    }
+
+    /// Whether this request is one of those that [`Pages::fail_one_in`] lets fail.
+    fn fails(&self, cpu: &M::Cpu) -> bool {
+        let one_in = self.one_in.load(Ordering::Relaxed);
+        one_in > 0 && cpu.random(one_in) == 0
     }
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).

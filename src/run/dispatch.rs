@@ -18,6 +18,7 @@ use crate::workload::script::Script;
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
+use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
 
 /// Names of all allocators.
@@ -93,10 +94,29 @@ fn workload_list() -> Vec<&'static str> {
     registered.iter().copied().chain(["script"]).collect()
 }
 
+/// A script, entry by entry, so that a refusal names the entry: `workload.ops[17]`.
 fn script(given: &Value) -> Result<Script, Error> {
     let mut fields = given.as_object().cloned().unwrap_or_default();
     fields.remove("name");
-    serde_json::from_value(Value::Object(fields)).map_err(|e| Error::new("workload.ops", "the script", e.to_string()))
+    let script = Script {
+        caches: entries("caches", fields.remove("caches").unwrap_or(json!([])))?,
+        ops: entries("ops", fields.remove("ops").ok_or_else(|| Error::new("workload.ops", "nothing", "a list"))?)?,
+    };
+    match fields.keys().next() {
+        Some(key) => Err(Error::unknown("workload", key, &["caches", "ops"])),
+        None => Ok(script),
+    }
+}
+
+fn entries<T: serde::de::DeserializeOwned>(field: &str, given: Value) -> Result<Vec<T>, Error> {
+    let Value::Array(list) = given else {
+        return Err(Error::new(format!("workload.{field}"), given, "a list"));
+    };
+    let entry = |(i, one): (usize, Value)| {
+        serde_json::from_value(one.clone())
+            .map_err(|e| Error::new(format!("workload.{field}[{i}]"), one, e.to_string()))
+    };
+    list.into_iter().enumerate().map(entry).collect()
 }
 
 fn complete_workload(given: &Value) -> Result<Value, Error> {
@@ -129,8 +149,10 @@ fn job(config: &Config) -> Result<Job, Error> {
     crate::workloads!(plan)
 }
 
-/// Runs a completed configuration. A panic of the core becomes a failure with its message.
+/// Runs a completed configuration. A panic of the core becomes a failure with its message. The host's `wall_s` is all of
+/// this: the start of the world and its end count.
 pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
+    let started = Instant::now();
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let job = job(config)?;
         if config.machine.is_native() {
@@ -138,11 +160,15 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
             on_machine(Native::new(topology)?, config, job, cancel)
         } else {
-            let schedule = Schedule { seed: config.seed, ..Schedule::default() };
-            on_machine(Sim::new(&config.machine.machinery()?, schedule)?, config, job, cancel)
+            let hardware = config.machine.machinery()?;
+            let jitter_ps = (hardware.number("jitter")? * 1000.0).round() as u64;
+            let schedule = Schedule { seed: config.seed, jitter_ps, ..Schedule::default() };
+            on_machine(Sim::new(&hardware, schedule)?, config, job, cancel)
         }
     }));
-    caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))
+    let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
+    outcome.host.insert("wall_s".into(), json!(started.elapsed().as_secs_f64()));
+    Ok(outcome)
 }
 
 fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel) -> Result<Outcome, Failure> {
@@ -152,7 +178,6 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
             match name(&config.allocator) {
                 $($name => {
                     let tunables = <$config as Configuration>::from_json(&config.allocator)?;
-                    let started = Instant::now();
                     let mut gathered = {
                         let model = config.machine.page_model(era(&config.allocator))?;
                         let mut pages = Pages::fragmented(&machine, model, config.machine.fragmentation()?)?;
@@ -168,7 +193,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         gathered
                     };
                     gathered.machine(machine.report());
-                    Ok(gathered.outcome(config, started.elapsed()))
+                    Ok(gathered.outcome(config))
                 })*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names)).into()),
             }
@@ -187,8 +212,14 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
     let simulated = !config.machine.is_native();
     let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
+    let rules = if simulated {
+        let hardware = config.machine.machinery()?;
+        Rules::named(&hardware.word("sched").unwrap_or_default(), hardware.kernel())
+    } else {
+        Rules::V2_6_24
+    };
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, Picos(0), cancel).run();
+    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, Picos(0), cancel).run();
     if totals.cancelled {
         return Err(Failure::Cancelled);
     }

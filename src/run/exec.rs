@@ -10,7 +10,7 @@ use crate::units::{JIFFY, Picos};
 use crate::workload::{Op, Plan};
 
 use super::net::{Context, Net, NetCounts, Received};
-use super::sched::{Running, Scheduler, TickState};
+use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
 
 /// Period of the timer tick.
@@ -58,12 +58,13 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         caches: &[CacheId],
         seed: u64,
         simulated: bool,
+        rules: Rules,
         start: Picos,
         cancel: &'a Cancel,
     ) -> Self {
         let pages = alloc.pages();
         let machine = pages.machine();
-        let mut sched = Scheduler::new(machine, plan.tasks.len());
+        let mut sched = Scheduler::new(machine, plan.tasks.len(), rules);
         let net = Net::new(machine, &plan, caches, simulated);
         let warm = Picos(start.0 + Picos::from_secs_f64(plan.warmup_s).0);
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);

@@ -1,7 +1,5 @@
 //! Gathers what allocator, pages and machine report after a run, as one row and four frames.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
@@ -133,6 +131,8 @@ impl Gathered {
         self.summary.insert("idle_pct".into(), pct(report.idle_ps));
         self.summary.insert("simulated".into(), json!(report.simulated));
         self.summary.insert("oversubscribed".into(), json!(report.oversubscribed));
+        self.summary.insert("inversions".into(), json!(report.inversions));
+        self.summary.insert("max_inversion_ns".into(), json!(report.max_inversion_ps as f64 / 1000.0));
         self.summary.insert("trace".into(), json!(format!("{:016x}", report.trace)));
         let column = |f: &dyn Fn(&crate::machine::LockReport) -> u64| Column::U64(report.locks.iter().map(f).collect());
         self.frames.push(Frame {
@@ -176,7 +176,7 @@ impl Gathered {
         });
     }
 
-    pub(super) fn outcome(self, config: &Config, wall: Duration) -> Outcome {
+    pub(super) fn outcome(self, config: &Config) -> Outcome {
         let mut row = Map::new();
         row.insert("machine".into(), json!(config.machine.name));
         row.insert("cpus".into(), json!(config.machine.cpus));
@@ -184,6 +184,9 @@ impl Gathered {
         if let Some((level, seed)) = config.machine.fragment {
             row.insert("fragment".into(), json!(level));
             row.insert("fragment_seed".into(), json!(seed));
+        }
+        if let Ok(hardware) = config.machine.machinery() {
+            row.insert("kernel".into(), json!(hardware.word("kernel")));
         }
         for (key, value) in &config.machine.overrides {
             row.insert(key.clone(), json!(value));
@@ -201,10 +204,7 @@ impl Gathered {
         row.insert("seed".into(), json!(config.seed));
         row.extend(self.summary);
         row.insert("version".into(), json!(VERSION));
-        let host = Map::from_iter([
-            ("wall_s".to_string(), json!(wall.as_secs_f64())),
-            ("cores".to_string(), json!(Native::host_cores())),
-        ]);
+        let host = Map::from_iter([("cores".to_string(), json!(Native::host_cores()))]);
         Outcome {
             config: config.to_json(),
             summary: row,

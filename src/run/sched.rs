@@ -1,4 +1,5 @@
-//! The scheduler of 2.6.24: run queues, wake-up placement, newly-idle and periodic balance (machine-model.md §7).
+//! The schedulers of 2.6.24, 2.6.28 and 2.6.32: run queues, wake-up placement, newly-idle and periodic balance
+//! (machine-model.md §7). They differ in where a woken task goes and how long slices are ([`Rules`]).
 //!
 //! A task is a box that is in exactly one place: on a CPU (running), in one run queue, or parked (asleep). `nr` of a
 //! queue counts its waiting tasks plus the running one. Waking a task that is still running leaves a mark, and its next
@@ -25,10 +26,43 @@ const HOT: Picos = Picos(500_000_000);
 const BALANCE_TICKS: u32 = 8;
 /// Failed periodic balances after which a hot task may be pulled (kernel: cache_nice_tries).
 const NICE_TRIES: u32 = 1;
-/// Period in which all waiting tasks of a queue run once, and the least time of one of them, both times 1 + log2 CPUs
-/// (kernel: sched_latency, sched_min_granularity).
-const LATENCY: u64 = 20_000_000_000;
-const GRANULARITY: u64 = 4_000_000_000;
+
+/// What differs from release to release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rules {
+    /// Period in which all waiting tasks of a queue run once, and the least time of one of them, in picoseconds, both times
+    /// 1 + log2 CPUs (kernel: sched_latency, sched_min_granularity).
+    latency: u64,
+    granularity: u64,
+    /// A waker that will soon sleep says so, and its own load does not count (kernel: sync wake-ups of sockets).
+    sync: bool,
+    /// An idle CPU is looked for among all that share the last-level cache (kernel: select_idle_sibling); otherwise only
+    /// among those of the second-level cache, and only if the choice runs exactly one task (kernel: wake_idle).
+    idle_sibling: bool,
+}
+
+impl Rules {
+    /// 2.6.24.
+    pub(super) const V2_6_24: Rules =
+        Rules { latency: 20_000_000_000, granularity: 4_000_000_000, sync: false, idle_sibling: false };
+    /// 2.6.28: sockets wake in sync.
+    pub(super) const V2_6_28: Rules = Rules { sync: true, ..Rules::V2_6_24 };
+    /// 2.6.32 and later.
+    pub(super) const V2_6_32: Rules =
+        Rules { latency: 6_000_000_000, granularity: 1_000_000_000, sync: true, idle_sibling: true };
+
+    /// Those of a name as `sched=` gives it, or of the kernel `release`.
+    pub(super) fn named(name: &str, release: (u32, u32, u32)) -> Rules {
+        match name {
+            "2.6.24" => Rules::V2_6_24,
+            "2.6.28" => Rules::V2_6_28,
+            "2.6.32" => Rules::V2_6_32,
+            _ if release <= (2, 6, 24) => Rules::V2_6_24,
+            _ if release < (2, 6, 32) => Rules::V2_6_28,
+            _ => Rules::V2_6_32,
+        }
+    }
+}
 
 /// A task with what the scheduler and the executor keep beside it.
 pub(super) struct Running {
@@ -73,6 +107,7 @@ pub(super) struct Scheduler<M: Machine> {
     published: Vec<Published>,
     parked: Vec<Mutex<Parked>>,
     topology: Topology,
+    rules: Rules,
     /// 1 + log2 CPUs.
     scale: u64,
 }
@@ -86,7 +121,7 @@ pub(super) enum Woke {
 }
 
 impl<M: Machine> Scheduler<M> {
-    pub(super) fn new(machine: &M, tasks: usize) -> Self {
+    pub(super) fn new(machine: &M, tasks: usize, rules: Rules) -> Self {
         let topology = machine.topology().clone();
         let queues = topology
             .cpu_ids()
@@ -99,6 +134,7 @@ impl<M: Machine> Scheduler<M> {
             queues,
             published: topology.cpu_ids().map(|_| Published::default()).collect(),
             parked: (0..tasks).map(|_| Mutex::new(Parked::Awake)).collect(),
+            rules,
             scale: u64::from(1 + topology.cpus().ilog2()),
             topology,
         }
@@ -255,29 +291,40 @@ impl<M: Machine> Scheduler<M> {
     }
 
     /// CPU for a woken task: its previous one, or the waker's if the load there allows it and both are of one node (the
-    /// domain above has no affine wake-ups), then an idle CPU on the same second-level cache if the choice is busy with
-    /// one task (kernel: wake_idle; on AMD of that time no two CPUs share a cache as the kernel knows it).
+    /// domain above has no affine wake-ups), then perhaps an idle CPU near that one.
     fn select(&self, cpu: &M::Cpu, prev: usize) -> usize {
         let this = index(cpu);
-        if prev == this {
+        if prev == this && !self.rules.idle_sibling {
             return this;
         }
         let mut target = prev;
-        if self.topology.node_of(CpuId(prev as u16)) == cpu.node() {
+        if prev != this && self.topology.node_of(CpuId(prev as u16)) == cpu.node() {
             let load = self.load(prev, u32::min);
-            let here = self.load(this, u32::max);
+            let own = if self.rules.sync { WEIGHT } else { 0 };
+            let here = self.load(this, u32::max).saturating_sub(own);
             let average = self.load(this, |now, _| now).checked_div(self.nr(this)).unwrap_or(WEIGHT).max(WEIGHT);
             if (here <= load && here + load <= average) || 100 * (here + WEIGHT) <= 112 * load {
                 target = this;
             }
         }
-        if self.nr(target) == 1 {
-            let l2 = self.topology.place(CpuId(target as u16)).l2;
-            let idle =
-                (0..self.queues.len()).find(|&c| self.nr(c) == 0 && self.topology.place(CpuId(c as u16)).l2 == l2);
-            target = idle.unwrap_or(target);
-        }
-        target
+        if self.rules.idle_sibling { self.idle_sibling(target, prev) } else { self.wake_idle(target) }
+    }
+
+    /// If `target` runs exactly one task: an idle CPU on its second-level cache (on AMD of that time no two CPUs share a
+    /// cache as the kernel knows it).
+    fn wake_idle(&self, target: usize) -> usize {
+        let l2 = |c: usize| self.topology.place(CpuId(c as u16)).l2;
+        let idle = |c: &usize| self.nr(*c) == 0 && l2(*c) == l2(target);
+        if self.nr(target) == 1 { (0..self.queues.len()).find(idle).unwrap_or(target) } else { target }
+    }
+
+    /// `target` if it is idle; the previous CPU if that is idle and near; any idle CPU on the same last-level cache, counted
+    /// on from `target`.
+    fn idle_sibling(&self, target: usize, prev: usize) -> usize {
+        let llc = |c: usize| self.topology.place(CpuId(c as u16)).llc;
+        let idle = |c: &usize| self.nr(*c) == 0 && llc(*c) == llc(target);
+        let n = self.queues.len();
+        [target, prev].into_iter().chain((1..n).map(|i| (target + i) % n)).find(idle).unwrap_or(target)
     }
 
     fn nr(&self, cpu: usize) -> u32 {
@@ -307,7 +354,7 @@ impl<M: Machine> Scheduler<M> {
             state.failed = if moved { 0 } else { state.failed + 1 };
         }
         let waiting = u64::from(self.nr(me));
-        let slice = self.scale * (LATENCY / waiting.max(1)).max(GRANULARITY);
+        let slice = self.scale * (self.rules.latency / waiting.max(1)).max(self.rules.granularity);
         running.is_some_and(|t| waiting > 1 && cpu.now().0.saturating_sub(t.since.0) >= slice)
     }
 }

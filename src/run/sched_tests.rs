@@ -37,7 +37,12 @@ fn task(id: u32, last_cpu: u16) -> Box<Running> {
 
 /// A scheduler of eight tasks of which none is placed, with `running[c]` tasks counted on CPU c.
 fn loaded(machine: &Sim, running: [u32; 8]) -> Scheduler<Sim> {
-    let sched = Scheduler::new(machine, 8);
+    loaded_as(machine, running, Rules::V2_6_24)
+}
+
+/// The same under the rules of another release.
+fn loaded_as(machine: &Sim, running: [u32; 8], rules: Rules) -> Scheduler<Sim> {
+    let sched = Scheduler::new(machine, 8, rules);
     for (p, n) in sched.published.iter().zip(running) {
         p.nr.store(n, Ordering::Relaxed);
         p.tick_load.store(n * WEIGHT, Ordering::Relaxed);
@@ -69,6 +74,34 @@ fn a_woken_task_goes_where_the_load_allows() {
         let machine = opteron();
         let sched = loaded(&machine, running);
         assert_eq!(on(&machine, waker, |c| sched.select(c, prev)), expected, "{what}");
+    }
+}
+
+#[test]
+fn later_releases_count_the_waker_out_and_look_for_an_idle_sibling() {
+    for (what, rules, waker, prev, running, expected) in [
+        ("2.6.24 counts the waker", Rules::V2_6_24, 0, 1, [1, 1, 0, 0, 0, 0, 0, 0], 1),
+        ("2.6.28 does not: it will sleep", Rules::V2_6_28, 0, 1, [1, 1, 0, 0, 0, 0, 0, 0], 0),
+        ("2.6.32 takes an idle CPU of the socket", Rules::V2_6_32, 0, 1, [1, 1, 1, 0, 0, 0, 0, 0], 3),
+        ("the previous CPU if that is idle", Rules::V2_6_32, 0, 2, [1, 0, 0, 0, 0, 0, 0, 0], 2),
+        ("its own CPU is the waker's: an idle one beside it", Rules::V2_6_32, 0, 0, [1, 0, 0, 0, 0, 0, 0, 0], 1),
+        ("nobody is idle near by: stays", Rules::V2_6_32, 0, 4, [1, 1, 1, 1, 2, 1, 1, 1], 4),
+    ] {
+        let machine = opteron();
+        let sched = loaded_as(&machine, running, rules);
+        assert_eq!(on(&machine, waker, |c| sched.select(c, prev)), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_rules_follow_the_kernel_unless_named() {
+    for (name, release, rules) in [
+        ("kernel", (2, 6, 24), Rules::V2_6_24),
+        ("kernel", (2, 6, 28), Rules::V2_6_28),
+        ("kernel", (3, 0, 0), Rules::V2_6_32),
+        ("2.6.28", (6, 18, 0), Rules::V2_6_28),
+    ] {
+        assert_eq!(Rules::named(name, release), rules, "{name} {release:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Steps of one CPU in a row are a *run*. The *baton* is the script's slots: the CPU whose turn it is takes them out of
 //! their mutex, executes its run without any lock of the host, puts them back, says who is next and wakes that CPU. All
-//! others sleep meanwhile, and serve `call_on` while they do. At a checkpoint all CPUs return, so that the state can be
+//! others sleep meanwhile, and serve `call_on` while they do. At a checkpoint, or to tune, all CPUs return, so that the state can be
 //! read when no CPU runs.
 
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::measured;
-use crate::alloc::{Destroyed, Prefilled, SlabAllocator, ZERO_SIZE};
+use crate::alloc::{Destroyed, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
@@ -76,20 +76,30 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         script.caches.iter().map(|spec| allocator.create_cache(spec.clone())).collect::<Result<Vec<_>, _>>()?;
     let mut slots = Slots::default();
     slots.held.resize_with(script.slots(), || Held::Nothing);
-    for (steps, checkpoint) in segments(&script.ops) {
+    for (steps, stop) in segments(&script.ops) {
         slots = segment(machine, allocator, &caches, steps, slots);
-        if let Some(name) = checkpoint {
-            at(allocator, &caches, &slots, name);
+        match stop.cloned() {
+            Some(ScriptOp::Checkpoint { name }) => at(allocator, &caches, &slots, &name),
+            Some(ScriptOp::Tune { cache, limit, batchcount, sharedfactor }) => {
+                let all: Vec<CacheId> = match cache {
+                    Some(cache) => vec![caches[cache as usize]],
+                    None => (0..allocator.cache_count() as u32).map(CacheId).collect(),
+                };
+                for id in all {
+                    allocator.tune(id, Tuning { limit, batchcount, sharedfactor })?;
+                }
+            }
+            _ => {}
         }
     }
     Ok(slots)
 }
 
-/// The steps between checkpoints, each with the name of the checkpoint that ends it (none at the end of the script).
-fn segments(ops: &[Step]) -> impl Iterator<Item = (&[Step], Option<&str>)> {
-    let is_checkpoint = |s: &Step| matches!(s.op, ScriptOp::Checkpoint { .. });
-    ops.split_inclusive(is_checkpoint).map(|part| match part.split_last() {
-        Some((Step { op: ScriptOp::Checkpoint { name }, .. }, before)) => (before, Some(name.as_str())),
+/// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
+fn segments(ops: &[Step]) -> impl Iterator<Item = (&[Step], Option<&ScriptOp>)> {
+    let stops = |s: &Step| matches!(s.op, ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. });
+    ops.split_inclusive(stops).map(move |part| match part.split_last() {
+        Some((last, before)) if stops(last) => (before, Some(&last.op)),
         _ => (part, None),
     })
 }
@@ -250,7 +260,7 @@ impl Slots {
                 self.destroyed.pages_lost += left.pages_lost;
                 self.destroyed.warnings += left.warnings;
             }
-            ScriptOp::Checkpoint { .. } => unreachable!("checkpoints end a segment"),
+            ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } => unreachable!("they end a segment"),
         }
     }
 
@@ -342,6 +352,33 @@ mod tests {
     fn native_threads_take_turns_the_same_way() {
         let machine = Native::new(crate::topology::Topology::blocks(3, 1, 64 << 20)).unwrap();
         assert_eq!(run(&machine), expected());
+    }
+
+    #[test]
+    fn tuning_applies_between_two_steps_and_needs_an_allocator_with_tunables() {
+        use crate::alloc::slab::{Config, Slab};
+        let text = r#"{ "caches": [{ "name": "a", "size": 64 }], "ops": [
+            { "cpu": 1, "op": { "alloc": { "cache": 0, "slot": 0 } } },
+            { "op": { "tune": { "cache": 0, "limit": 10, "batchcount": 5, "sharedfactor": 2 } } },
+            { "op": { "checkpoint": { "name": "one" } } },
+            { "op": { "tune": { "limit": 6, "batchcount": 3, "sharedfactor": 0 } } },
+            { "op": { "tune": { "limit": 6, "batchcount": 7, "sharedfactor": 0 } } },
+            { "cpu": 1, "op": { "free": { "slot": 0 } } },
+            { "op": { "checkpoint": { "name": "all" } } } ] }"#;
+        let script: Script = serde_json::from_str(text).unwrap();
+        let machine = sim(2, 64 << 20);
+        let pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let config = <Config as crate::alloc::Configuration>::era("2.6.24").unwrap();
+        let mut slab = Slab::new(&pages, &config).unwrap();
+        let mut seen = Vec::new();
+        let mut at = |slab: &mut Slab<'_, Sim>, caches: &[CacheId], _: &Slots, _: &str| {
+            seen.push([caches[0], CacheId(0)].map(|id| slab.info(id).limit.unwrap()));
+        };
+        execute(&machine, &mut slab, &script, &mut at).unwrap();
+        assert_eq!(seen, [[10, 120], [6, 6]]);
+        let mut null = Null::new(&pages, &crate::alloc::null::Config { era: "1".into() }).unwrap();
+        let e = execute(&machine, &mut null, &script, &mut |_, _, _, _| {}).unwrap_err().to_string();
+        assert!(e.contains("null has nothing to tune"), "{e}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn the_parts_of_time_sum_to_cpus_times_elapsed_to_the_picosecond() {
             let (parts, total) = parts(machine.clone(), allocator);
             assert_eq!(parts.iter().map(|p| p.1).sum::<u64>(), total, "{allocator} on {machine}: {parts:?}");
             let of = |name: &str| parts.iter().find(|p| p.0 == name).map_or(0, |p| p.1);
-            assert!(of("workload") > total / 10, "{allocator}: {parts:?}");
+            assert!(of("workload") > 0, "{allocator}: {parts:?}");
             assert_eq!(of("allocator, fast paths") > 0, allocator != "null", "{allocator}: {parts:?}");
         }
     }

@@ -5,7 +5,10 @@
 
 use serde_json::{Value, json};
 
-use crate::run::{Cancel, run, run_many};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::run::{Cancel, Failure, Outcome, run, run_many};
 
 fn config(allocator: &str, clients: u64, seed: u64) -> Value {
     json!({
@@ -41,10 +44,8 @@ fn another_seed_gives_another_run() {
 fn host_threads_do_not_change_a_result() {
     let configs: Vec<Value> = (1..=6).map(|n| config("null", n, 1)).collect();
     let with = |threads| {
-        run_many(&configs, Some(threads), &Cancel::default(), &|_, _| {})
-            .into_iter()
-            .map(|o| o.expect("a run").to_json()["result"].to_string())
-            .collect::<Vec<_>>()
+        let outcomes = outcomes(&configs, threads, &Cancel::default(), &|_| {});
+        outcomes.into_values().map(|o| o.expect("a run").to_json()["result"].to_string()).collect::<Vec<_>>()
     };
     let alone = with(1);
     assert_eq!(alone, with(2));
@@ -55,11 +56,35 @@ fn host_threads_do_not_change_a_result() {
 fn a_cancelled_sweep_keeps_what_is_finished_and_stops() {
     let configs: Vec<Value> = (0..4).map(|n| config("null", 2, n)).collect();
     let cancel = Cancel::default();
-    let outcomes = run_many(&configs, Some(1), &cancel, &|i, _| {
+    let outcomes = outcomes(&configs, 1, &cancel, &|i| {
         if i == 1 {
             cancel.cancel();
         }
     });
-    let finished: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+    let finished: Vec<bool> = outcomes.values().map(Result::is_ok).collect();
     assert_eq!(finished, [true, true, false, false]);
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_not_run() {
+    let configs: Vec<Value> = (0..4).map(|n| config("null", 2, n)).collect();
+    let ran = Mutex::new(Vec::new());
+    let done = |i, _| ran.lock().unwrap().push(i);
+    run_many(&configs, Some(1), &Cancel::default(), &|i| i % 2 == 0, &done);
+    assert_eq!(ran.into_inner().unwrap(), [0, 2]);
+}
+
+/// The outcomes of a sweep by index; `seen` hears of each.
+fn outcomes(
+    configs: &[Value],
+    threads: usize,
+    cancel: &Cancel,
+    seen: &(dyn Fn(usize) + Sync),
+) -> BTreeMap<usize, Result<Outcome, Failure>> {
+    let all = Mutex::new(BTreeMap::new());
+    run_many(configs, Some(threads), cancel, &|_| true, &|i, outcome| {
+        seen(i);
+        all.lock().unwrap().insert(i, outcome);
+    });
+    all.into_inner().unwrap()
 }

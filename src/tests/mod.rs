@@ -6,3 +6,5 @@ mod determinism;
 mod floors;
 mod mechanisms;
 mod oracle;
+mod periodic;
+mod soak;

@@ -158,6 +158,19 @@ pub enum ScriptOp {
     },
     /// Does this CPU's periodic work on all caches once.
     Trim {},
+    /// Changes tunables (SLAB; kernel: a write to /proc/slabinfo) while all CPUs stand still. Values that the kernel
+    /// ignores change nothing. Its `cpu` does not matter.
+    Tune {
+        /// Index of the cache; none: every cache, those for kmalloc too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cache: Option<u32>,
+        /// Objects of a CPU's array, 1 or more.
+        limit: i64,
+        /// Objects moved at once, 1..limit.
+        batchcount: i64,
+        /// Capacity of a node's shared array in batches, 0 for none.
+        sharedfactor: i64,
+    },
     /// Lets time pass on this CPU: virtual time on a simulated machine, real time on Native.
     Wait {
         /// How long.
@@ -342,6 +355,9 @@ impl Check<'_> {
                 if !(0.0..=MAX_WAIT).contains(&seconds) {
                     return Err(self.refuse("seconds", seconds, format!("0..{MAX_WAIT}")));
                 }
+            }
+            ScriptOp::Tune { cache, .. } => {
+                cache.map(|cache| self.cache(cache)).transpose()?;
             }
             ScriptOp::Trim {} | ScriptOp::RcuBarrier {} | ScriptOp::Checkpoint { .. } => {}
         }

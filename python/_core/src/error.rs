@@ -44,8 +44,10 @@ fn refusal(py: Python<'_>, e: &Error) -> PyErr {
 }
 
 /// The JSON document in a string from Python.
-pub fn document(text: &str) -> PyResult<serde_json::Value> {
-    serde_json::from_str(text).map_err(|e| ConfigError::new_err(format!("config = (not JSON): {e}")))
+pub fn document(py: Python<'_>, text: &str) -> PyResult<serde_json::Value> {
+    let parsed = serde_json::from_str(text);
+    parsed
+        .map_err(|e| refusal(py, &Error::new("config", "(text)", format!("a JSON document of numbers in range ({e})"))))
 }
 
 /// Runs a short piece of the core; a panic becomes SlabCorruption.

@@ -4,7 +4,7 @@
 //! The work runs on a thread of its own. The calling thread, the only one that may run Python's signal handlers,
 //! sleeps until it is told something or [`TICK`] has passed, and then takes the lock for a moment.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -16,8 +16,11 @@ use crate::error;
 /// Longest time between two looks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 
+/// Events that may wait for the caller. Beyond it the work waits: results must not pile up behind a slow disk.
+const WAITING: usize = 64;
+
 /// What the work uses to tell the caller of its progress; any of its threads may.
-pub struct Teller<E>(Sender<E>);
+pub struct Teller<E>(SyncSender<E>);
 
 impl<E> Teller<E> {
     /// Queues an event for the caller.
@@ -37,12 +40,14 @@ pub fn pass<T: Send, E: Send>(
     let cancel = Cancel::default();
     py.detach(|| {
         thread::scope(|scope| {
-            let (sender, events) = channel();
+            let (sender, events) = sync_channel(WAITING);
             let worker = scope.spawn(|| work(&cancel, Teller(sender)));
             let heard = listen(&events, hear);
             if heard.is_err() {
                 cancel.cancel();
             }
+            // Nobody listens from here on: a teller must not wait for room.
+            drop(events);
             let result = worker.join();
             heard?;
             result.map_err(|payload| error::panicked(payload.as_ref()))

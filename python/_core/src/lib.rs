@@ -6,13 +6,15 @@ mod columns;
 mod error;
 mod gate;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::prelude::*;
 
 use columns::Crossing;
 use slablab::run::{self, Failure, Outcome};
 
-/// The compiled part of slablab.
-#[pymodule(gil_used = true)]
+/// The compiled part of slablab. It has no state of its own, so a free-threaded interpreter needs no lock around it.
+#[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
     use super::error::{ConfigError, SlabCorruption};
@@ -24,28 +26,38 @@ mod _core {
 #[pyfunction]
 #[pyo3(name = "run")]
 fn run_one<'py>(py: Python<'py>, config: &str) -> PyResult<Crossing<'py>> {
-    let config = error::document(config)?;
+    let config = error::document(py, config)?;
     let outcome = gate::pass(py, |cancel, _: gate::Teller<()>| run::run(&config, cancel), |_, ()| Ok(()))?;
     columns::cross(py, &outcome.map_err(|failure| error::raise(py, failure))?)
 }
 
 /// Runs many configurations: simulated ones side by side on `threads` host threads (all cores when None), native ones
 /// one at a time. `done(index, outcome)` hears of each as it ends, in the calling thread; an outcome is what `run`
-/// returns, or the exception it would have raised.
+/// returns, or the exception it would have raised. `done` may return indices that are not wanted any more.
 #[pyfunction]
 #[pyo3(signature = (configs, threads, done))]
 fn run_many(py: Python<'_>, configs: Vec<String>, threads: Option<usize>, done: Py<PyAny>) -> PyResult<()> {
-    let configs = configs.iter().map(|c| error::document(c)).collect::<PyResult<Vec<_>>>()?;
+    let configs = configs.iter().map(|c| error::document(py, c)).collect::<PyResult<Vec<_>>>()?;
+    let unwanted: Vec<AtomicBool> = configs.iter().map(|_| AtomicBool::new(false)).collect();
     gate::pass(
         py,
         |cancel, tell: gate::Teller<(usize, Result<Outcome, Failure>)>| {
-            run::run_many(&configs, threads, cancel, &|index, outcome| tell.tell((index, outcome.clone())));
+            let wanted = |index: usize| !unwanted[index].load(Ordering::Relaxed);
+            run::run_many(&configs, threads, cancel, &wanted, &|index, outcome| tell.tell((index, outcome)));
         },
-        |py, (index, outcome)| match outcome {
-            // Not run to its end because the caller has stopped: nothing to hear.
-            Err(Failure::Cancelled) => Ok(()),
-            Err(failure) => done.call1(py, (index, error::raise(py, failure).into_value(py))).map(drop),
-            Ok(outcome) => done.call1(py, (index, columns::cross(py, &outcome)?)).map(drop),
+        |py, (index, outcome)| {
+            let answer = match outcome {
+                // Not run to its end because the caller has stopped: nothing to hear.
+                Err(Failure::Cancelled) => return Ok(()),
+                Err(failure) => done.call1(py, (index, error::raise(py, failure).into_value(py)))?,
+                Ok(outcome) => done.call1(py, (index, columns::cross(py, &outcome)?))?,
+            };
+            for index in answer.extract::<Option<Vec<usize>>>(py)?.into_iter().flatten() {
+                if let Some(mark) = unwanted.get(index) {
+                    mark.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(())
         },
     )
 }
@@ -53,7 +65,7 @@ fn run_many(py: Python<'_>, configs: Vec<String>, threads: Option<usize>, done: 
 /// The complete configuration (JSON) of a given one: every default filled in, every value checked.
 #[pyfunction]
 fn expand(py: Python<'_>, config: &str) -> PyResult<String> {
-    let given = error::document(config)?;
+    let given = error::document(py, config)?;
     let full = error::caught(|| run::expand(&given))?;
     Ok(full.map_err(|e| error::raise(py, Failure::Config(e)))?.to_string())
 }

@@ -1,6 +1,5 @@
 //! `array_cache`: a bounded stack of object addresses. CPUs, nodes (shared) and pairs of nodes (alien) have one each.
 
-use super::policy::ARRAY_HEADER;
 use crate::machine::{Access, Addr, Cpu};
 
 /// A LIFO stack; index 0 is the oldest entry. `0 ≤ len ≤ limit`. The objects in it count as in use in their slabs.
@@ -8,6 +7,8 @@ use crate::machine::{Access, Addr, Cpu};
 pub(super) struct Array {
     /// Address of the kernel's structure: header, then one word per entry.
     pub(super) addr: Addr,
+    /// Address of entry 0.
+    base: Addr,
     pub(super) limit: usize,
     /// Used since it was made, or since the reaper came by.
     pub(super) touched: bool,
@@ -15,12 +16,14 @@ pub(super) struct Array {
 }
 
 impl Array {
-    pub(super) fn new(addr: Addr, limit: u64) -> Array {
-        Array { addr, limit: limit as usize, touched: false, entries: Vec::with_capacity(limit as usize) }
+    /// An empty array at `addr`, whose entries begin `header` bytes later.
+    pub(super) fn new(addr: Addr, header: u64, limit: u64) -> Array {
+        let entries = Vec::with_capacity(limit as usize);
+        Array { addr, base: addr.plus(header), limit: limit as usize, touched: false, entries }
     }
     /// The same array with its structure at another address; an array that was never made gets `limit`.
-    pub(super) fn moved(self, addr: Addr, limit: u64) -> Array {
-        if self.limit == 0 { Array::new(addr, limit) } else { Array { addr, ..self } }
+    pub(super) fn moved(self, addr: Addr, header: u64, limit: u64) -> Array {
+        if self.limit == 0 { Array::new(addr, header, limit) } else { Array { addr, base: addr.plus(header), ..self } }
     }
 
     /// Pops the newest entry: header line, entry line.
@@ -105,7 +108,7 @@ impl Array {
     }
 
     fn entry(&self, i: usize) -> Addr {
-        self.addr.plus(ARRAY_HEADER + 8 * i as u64)
+        self.base.plus(8 * i as u64)
     }
 }
 

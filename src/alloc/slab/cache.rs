@@ -1,11 +1,15 @@
 //! A cache (`kmem_cache`): its shape, a CPU array per CPU, a record per node, and where the memory of the arrays is.
 
 use super::array::Array;
+use super::arrays::{ARRAY_LOCK_OFFSET, Owner, Placed};
+use super::geometry::{Geometry, Tunables};
+use super::header::Headers;
 use super::node::{LOCK_OFFSET, Lists, Node, RECORD_BYTES};
-use super::policy::{Geometry, Tunables, array_bytes};
+use super::policy::{CpuArrays, Policy};
 use super::reap::NODE_PERIOD;
-use crate::alloc::Counters;
-use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word};
+use crate::alloc::{Counters, Stat};
+use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
+use crate::page::Pages;
 use crate::spec::CacheSpec;
 use crate::topology::Topology;
 use crate::units::{CpuId, NodeId};
@@ -17,26 +21,49 @@ pub(super) struct Cache<M: Machine> {
     pub(super) spec: CacheSpec,
     pub(super) geometry: Geometry,
     pub(super) tunables: Tunables,
-    /// The general cache that off-slab headers come from.
-    pub(super) header_cache: Option<usize>,
-    /// Address of the descriptor: a pointer per CPU, the tunables, a pointer per node.
+    /// The general cache that off-slab management comes from.
+    pub(super) management_cache: Option<usize>,
+    /// Address of the descriptor: a pointer per CPU (or one to the per-CPU area), the tunables, a pointer per node.
     descriptor: Addr,
-    cpu_count: u64,
+    /// Pointers to CPU arrays in the descriptor.
+    cpu_pointers: u64,
     pub(super) cpus: PerCpu<M, CpuSlot>,
     pub(super) nodes: Vec<Node<M>>,
     pub(super) active: Active,
     /// Jiffy of its creation.
     pub(super) created: u64,
     /// Where the arrays lie.
-    pub(super) arrays: Vec<Addr>,
+    pub(super) arrays: Vec<Placed>,
+    /// Names it was asked for under: 1 and those of the caches merged into it.
+    pub(super) users: Word,
+    /// Names of the caches that were merged into this one.
+    pub(super) aliases: Vec<String>,
     /// 1 once the cache has been destroyed.
     pub(super) gone: Word,
 }
 
-/// What a CPU owns of a cache.
+/// What a CPU owns of a cache. Over all CPUs: `live = hits + misses − missed + nodeallocs − frees`.
+#[derive(Default)]
 pub(super) struct CpuSlot {
     pub(super) array: Array,
     pub(super) counters: Counters,
+    /// Counts before the last reset.
+    pub(super) before: Counters,
+    /// Allocations counted as misses that got nothing from the array.
+    pub(super) missed: u64,
+}
+
+impl CpuSlot {
+    pub(super) fn reset(&mut self) {
+        self.before.merge(&self.counters);
+        self.counters.reset();
+    }
+    /// Objects this CPU has handed out, and taken back.
+    pub(super) fn balance(&self) -> (u64, u64) {
+        let sum = |stats: &[Stat]| -> u64 { stats.iter().map(|s| self.before.get(*s) + self.counters.get(*s)).sum() };
+        let out = sum(&[Stat::Allochit, Stat::Allocmiss, Stat::NodeAllocs]) - self.missed;
+        (out, sum(&[Stat::Freehit, Stat::Freemiss, Stat::RemoteFrees]))
+    }
 }
 
 /// Objects outside slabs and the most there ever were (slabinfo: maxobjs). A statistic as in the kernel: changed under
@@ -62,74 +89,46 @@ impl Active {
 
 /// Bytes of the descriptor besides its pointers.
 const DESCRIPTOR_FIXED: u64 = 104;
-/// Offset of the lock in an alien array's header.
-const ARRAY_LOCK_OFFSET: u64 = 16;
-
-/// Who gets an array: one entry per array of a cache, in the order in which the memory is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Cpu(CpuId),
-    Shared(NodeId),
-    Alien { here: NodeId, home: NodeId },
-}
-
-/// The arrays of a cache: owner, bytes, node. Node arrays first, then the CPUs'; the order within the creation of a cache
-/// is ours.
-fn plan(topology: &Topology, tunables: &Tunables) -> Vec<(Slot, u64, NodeId)> {
-    let mut all = Vec::new();
-    for here in topology.node_ids() {
-        if tunables.shared_limit() > 0 {
-            all.push((Slot::Shared(here), array_bytes(tunables.shared_limit()), here));
-        }
-        for home in topology.node_ids().filter(|h| *h != here) {
-            all.push((Slot::Alien { here, home }, array_bytes(tunables.alien_limit()), here));
-        }
-    }
-    for cpu in topology.cpu_ids() {
-        all.push((Slot::Cpu(cpu), array_bytes(tunables.limit), topology.node_of(cpu)));
-    }
-    all
-}
-
-/// Bytes and node of every array of a cache.
-pub(super) fn array_requests(topology: &Topology, tunables: &Tunables) -> Vec<(u64, NodeId)> {
-    plan(topology, tunables).into_iter().map(|(_, bytes, node)| (bytes, node)).collect()
+/// Free objects above which a node's empty slabs go.
+pub(super) fn free_limit(topology: &Topology, node: NodeId, geometry: &Geometry, tunables: &Tunables) -> u64 {
+    (1 + topology.cpus_on(node) as u64) * tunables.batch + geometry.num
 }
 
 impl<M: Machine> Cache<M> {
-    /// An empty cache whose arrays lie at `arrays`, one address per entry of [`array_requests`].
+    /// An empty cache without arrays.
     pub(super) fn new(
         machine: &M,
+        policy: &Policy,
         id: u32,
         spec: CacheSpec,
         geometry: Geometry,
         tunables: Tunables,
-        header_cache: Option<usize>,
-        arrays: &[Addr],
+        management_cache: Option<usize>,
     ) -> Cache<M> {
         let topology = machine.topology();
         let boot_node = topology.node_of(CpuId(0));
-        let (cpus, nodes) = (topology.cpus() as u64, topology.nodes() as u64);
+        let nodes = topology.nodes() as u64;
+        let cpu_pointers = if policy.cpu_arrays == CpuArrays::Kmalloc { topology.cpus() as u64 } else { 1 };
         // The kernel takes descriptors and node records from caches of their own; here their memory is not accounted.
-        let descriptor = machine.reserve(8 * cpus + DESCRIPTOR_FIXED + 8 * nodes, boot_node);
-        let statistics = descriptor.plus(8 * cpus);
-        let mut cache = Cache {
+        let descriptor = machine.reserve(8 * cpu_pointers + DESCRIPTOR_FIXED + 8 * nodes, boot_node);
+        let statistics = descriptor.plus(8 * cpu_pointers);
+        Cache {
             id,
             spec,
             geometry,
             tunables,
-            header_cache,
+            management_cache,
             descriptor,
-            cpu_count: cpus,
-            cpus: PerCpu::new(machine, |_| CpuSlot { array: Array::default(), counters: Counters::default() }),
+            cpu_pointers,
+            cpus: PerCpu::new(machine, |_| CpuSlot::default()),
             nodes: topology.node_ids().map(|n| Cache::node_record(machine, n, &geometry, &tunables)).collect(),
             active: Active { now: Word::new(statistics, 0), high: Word::new(statistics, 0) },
             created: 0,
             arrays: Vec::new(),
             gone: Word::new(statistics, 0),
-        };
-        cache.place_arrays(machine, arrays);
-        cache
+            users: Word::new(statistics, 1),
+            aliases: Vec::new(),
+        }
     }
 
     fn node_record(machine: &M, node: NodeId, geometry: &Geometry, tunables: &Tunables) -> Node<M> {
@@ -140,8 +139,7 @@ impl<M: Machine> Cache<M> {
             partial: Default::default(),
             free: Default::default(),
             free_objects: 0,
-            free_limit: (1 + topology.cpus_on(node) as u64) * tunables.batch + geometry.num,
-            colour_next: 0,
+            free_limit: free_limit(topology, node, geometry, tunables),
             free_touched: false,
             shared: None,
             longest_free: 0,
@@ -151,30 +149,45 @@ impl<M: Machine> Cache<M> {
             lists: SpinLock::new(machine.lock("list_lock", addr.plus(LOCK_OFFSET)), lists),
             alien: topology.node_ids().map(|_| None).collect(),
             next_reap: Word::new(addr, 0),
+            colour_next: Word::new(addr, 0),
+            stock: Word::new(addr, 0),
         }
     }
 
-    /// Gives every array its place in memory; what they hold moves along. When no CPU runs.
-    pub(super) fn place_arrays(&mut self, machine: &M, arrays: &[Addr]) {
-        let plan = plan(machine.topology(), &self.tunables);
-        debug_assert_eq!(plan.len(), arrays.len());
-        self.arrays = arrays.to_vec();
-        for (&(slot, ..), &addr) in plan.iter().zip(arrays) {
-            match slot {
-                Slot::Cpu(cpu) => {
+    /// Gives arrays their places in memory; what they hold moves along. When no CPU runs.
+    pub(super) fn place_arrays(&mut self, machine: &M, policy: &Policy, placed: &[Placed]) {
+        let header = policy.array_header;
+        for p in placed {
+            self.arrays.retain(|other| other.owner != p.owner);
+            self.arrays.push(*p);
+            let (addr, t) = (p.at, &self.tunables);
+            match p.owner {
+                Owner::Cpu(cpu) => {
                     let array = &mut self.cpus.get_mut(cpu).array;
-                    *array = std::mem::take(array).moved(addr, self.tunables.limit);
+                    *array = std::mem::take(array).moved(addr, header, t.limit);
                 }
-                Slot::Shared(node) => {
+                Owner::Shared(node) => {
                     let shared = &mut self.nodes[usize::from(node.0)].lists.get_mut().shared;
-                    *shared = Some(shared.take().unwrap_or_default().moved(addr, self.tunables.shared_limit()));
+                    *shared = Some(shared.take().unwrap_or_default().moved(addr, header, t.shared_limit()));
                 }
-                Slot::Alien { here, home } => {
+                Owner::Alien { here, home } => {
                     let alien = &mut self.nodes[usize::from(here.0)].alien[usize::from(home.0)];
                     let old = alien.take().map(|mut a| std::mem::take(a.get_mut())).unwrap_or_default();
                     let lock = machine.lock("alien->lock", addr.plus(ARRAY_LOCK_OFFSET));
-                    *alien = Some(SpinLock::new(lock, old.moved(addr, self.tunables.alien_limit())));
+                    *alien = Some(SpinLock::new(lock, old.moved(addr, header, t.alien_limit())));
                 }
+            }
+        }
+    }
+
+    /// Takes a CPU's or a shared array out: the array, its node, and its memory if that is to be given back.
+    pub(super) fn take_array(&mut self, topology: &Topology, owner: Owner) -> (Array, NodeId, Option<Addr>) {
+        let memory = self.arrays.iter().find(|p| p.owner == owner && p.object).map(|p| p.at);
+        self.arrays.retain(|p| p.owner != owner);
+        match owner {
+            Owner::Cpu(cpu) => (std::mem::take(&mut self.cpus.get_mut(cpu).array), topology.node_of(cpu), memory),
+            Owner::Shared(node) | Owner::Alien { here: node, .. } => {
+                (self.nodes[usize::from(node.0)].lists.get_mut().shared.take().unwrap_or_default(), node, memory)
             }
         }
     }
@@ -192,11 +205,29 @@ impl<M: Machine> Cache<M> {
     /// Where the descriptor points to a CPU's array.
     #[inline]
     pub(super) fn array_pointer(&self, cpu: CpuId) -> Addr {
-        self.descriptor.plus(8 * u64::from(cpu.0))
+        self.descriptor.plus(if self.cpu_pointers > 1 { 8 * u64::from(cpu.0) } else { 0 })
     }
     /// Where the descriptor points to a node's record.
     pub(super) fn node_pointer(&self, node: NodeId) -> Addr {
-        self.descriptor.plus(8 * self.cpu_count + DESCRIPTOR_FIXED + 8 * u64::from(node.0))
+        self.descriptor.plus(8 * self.cpu_pointers + DESCRIPTOR_FIXED + 8 * u64::from(node.0))
+    }
+    /// True if off-slab management lies in the arena of `metadata = "free"`.
+    pub(super) fn has_private_management(&self) -> bool {
+        self.geometry.off_slab() && self.management_cache.is_none()
+    }
+    /// How to reach its slabs. `private`: the arena of `metadata = "free"`.
+    pub(super) fn headers<'a>(
+        &'a self,
+        pages: &'a Pages<'_, M>,
+        policy: &Policy,
+        private: Option<&'a Arena>,
+    ) -> Headers<'a, 'a, M> {
+        Headers {
+            pages,
+            management: policy.management,
+            geometry: &self.geometry,
+            private: private.filter(|_| self.has_private_management()),
+        }
     }
     /// Pays for the prefetch of an object about to be returned.
     #[inline]

@@ -6,13 +6,15 @@
 //!        alien array → shared array or slabs of that node
 //! ```
 
+use super::array::Array;
 use super::cache::Cache;
 use super::grow::Growth;
-use super::policy::COLD_BATCH;
+use super::header::Header;
+use super::node::{Doomed, Lists};
+use super::policy::{COLD_BATCH, Management, NewSlab, SharedTouched};
 use super::{CpuSlot, Slab};
-use crate::alloc::Stat;
+use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::Field;
 use crate::spec::Request;
 
 impl<M: Machine> Slab<'_, M> {
@@ -30,7 +32,7 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Puts an object into this CPU's array, or into the alien array of its node (kernel: __cache_free). Hit: as above;
-    /// on a machine of several nodes also the page's descriptor and the slab's header, which know the object's node.
+    /// on a machine of several nodes also the page's descriptor, and in 2.6.24 the slab's header, which know the node.
     #[inline]
     pub(super) fn free_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
         if self.several_nodes {
@@ -38,7 +40,7 @@ impl<M: Machine> Slab<'_, M> {
         }
         // On one node the kernel does not look: a stray address is found here in debug builds, later in others, when the
         // object goes back to its slab.
-        debug_assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
+        debug_assert!(self.locate(cache, object).is_some(), "{}", self.stray(cache, object));
         self.free_local(cpu, cache, object);
     }
 
@@ -47,7 +49,9 @@ impl<M: Machine> Slab<'_, M> {
     fn free_numa(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
         let slab = self.slab_of(cpu, cache, object);
         let headers = self.headers(cache);
-        headers.read(cpu, slab);
+        if self.policy.management == Management::Chain {
+            headers.read(cpu, slab);
+        }
         let node = headers.node(slab);
         if node == cpu.node() {
             self.free_local(cpu, cache, object);
@@ -80,7 +84,7 @@ impl<M: Machine> Slab<'_, M> {
         debug_assert!(fits, "a flush makes room");
     }
 
-    /// Allocation that found the array empty: refill, grow by one slab if that gives nothing, refill from that.
+    /// Allocation that found the array empty: refill, grow by one slab if that gives nothing.
     fn alloc_refill(&self, cpu: &M::Cpu, cache: &Cache<M>, growth: Growth) -> Option<Addr> {
         loop {
             self.refill(cpu, cache);
@@ -89,10 +93,22 @@ impl<M: Machine> Slab<'_, M> {
             if top.is_some() {
                 return top;
             }
-            if !self.grow(cpu, cache, cpu.node(), growth) {
-                return None;
+            let slab = self.grow(cpu, cache, cpu.node(), growth)?;
+            match self.policy.new_slab {
+                NewSlab::ToFreeList => self.link_slab(cpu, cache, slab),
+                NewSlab::IntoArray => {
+                    self.fill_from(cpu, cache, slab);
+                    self.link_slab(cpu, cache, slab);
+                    return cache.cpus.with(cpu, |c| c.array.pop(cpu));
+                }
             }
         }
+    }
+
+    /// Objects that a refill may take: a batch, fewer while the array is cold.
+    fn wanted(cache: &Cache<M>, touched: bool) -> usize {
+        let batch = cache.tunables.batch as usize;
+        if touched { batch } else { batch.min(COLD_BATCH) }
     }
 
     /// Moves up to a batch of objects into this CPU's array: from the shared array if that has any, else from slabs
@@ -102,33 +118,55 @@ impl<M: Machine> Slab<'_, M> {
         cpu.work(cost::SLAB_REFILL);
         cpu.touch(cache.node_pointer(cpu.node()), Access::Read);
         let node = cache.node(cpu.node());
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
+        if self.policy.new_slab == NewSlab::IntoArray && node.seems_empty(cpu) {
+            return;
+        }
+        let mut lists = node.lock(cpu);
         let lists = &mut *lists;
         let headers = self.headers(cache);
-        cache.cpus.with(cpu, |CpuSlot { array, counters }| {
-            let batch = cache.tunables.batch as usize;
-            let want = if array.touched { batch } else { batch.min(COLD_BATCH) };
+        cache.cpus.with(cpu, |CpuSlot { array, counters, .. }| {
+            let want = Self::wanted(cache, array.touched);
             if let Some(shared) = lists.shared.as_mut().filter(|s| !s.is_empty()) {
                 let n = shared.len().min(want).min(array.room());
                 cpu.work(cost::SLAB_TRANSFER_OBJECT.times(n as u64));
                 shared.move_newest(cpu, array, n);
+                shared.touched |= self.policy.shared_touched == SharedTouched::ByRefills;
                 return;
             }
             let mut got = 0;
             while got < want {
-                let n = lists.draw(&headers, cpu, &cache.geometry, want - got, |object| array.fill(object));
+                let n = lists.draw(&headers, cpu, want - got, |object| array.fill(object));
                 if n == 0 {
                     break;
                 }
                 got += n;
             }
-            if got > 0 {
-                array.wrote(cpu, got);
-                cpu.work(cost::SLAB_REFILL_OBJECT.times(got as u64));
-                counters.add(Stat::Listallocs, got as u64);
-                cache.active.add(got as u64);
+            Self::filled(cpu, cache, array, counters, got);
+        });
+    }
+
+    /// Counts and pays for `got` objects that a refill has moved from slabs.
+    fn filled(cpu: &M::Cpu, cache: &Cache<M>, array: &Array, counters: &mut Counters, got: usize) {
+        if got > 0 {
+            array.wrote(cpu, got);
+            cpu.work(cost::SLAB_REFILL_OBJECT.times(got as u64));
+            counters.add(Stat::Listallocs, got as u64);
+            cache.active.add(got as u64);
+        }
+    }
+
+    /// Moves objects of a slab that is on no list yet into this CPU's array, unless that was filled meanwhile
+    /// (kernel: alloc_block).
+    fn fill_from(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Header) {
+        let headers = self.headers(cache);
+        cache.cpus.with(cpu, |CpuSlot { array, counters, .. }| {
+            if !array.is_empty() {
+                return;
             }
+            headers.modify(cpu, slab);
+            let got = Self::wanted(cache, array.touched).min(cache.geometry.num as usize);
+            (0..got).for_each(|_| array.fill(headers.take(cpu, slab)));
+            Self::filled(cpu, cache, array, counters, got);
         });
     }
 
@@ -139,9 +177,8 @@ impl<M: Machine> Slab<'_, M> {
         cpu.work(cost::SLAB_FLUSH);
         cpu.touch(cache.node_pointer(cpu.node()), Access::Read);
         let batch = cache.tunables.batch as usize;
-        let node = cache.node(cpu.node());
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
+        let mut doomed = Doomed::default();
+        let mut lists = cache.node(cpu.node()).lock(cpu);
         let n = match lists.shared.as_mut().filter(|s| s.room() > 0) {
             Some(shared) => {
                 let n = batch.min(shared.room());
@@ -150,36 +187,33 @@ impl<M: Machine> Slab<'_, M> {
                 n
             }
             None => {
-                self.free_oldest(cpu, cache, &mut lists, batch);
+                doomed = self.free_oldest(cpu, cache, &mut lists, batch);
                 batch
             }
         };
         lists.longest_free = lists.longest_free.max(lists.free.len());
         drop(lists);
         cache.cpus.with(cpu, |c| c.array.slide(cpu, n));
+        self.destroy_doomed(cpu, cache, doomed);
     }
 
     /// Gives every object in this CPU's array back to its slab (kernel: do_drain).
     pub(super) fn drain_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>) {
         cpu.irq_save();
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);
-        let node = cache.node(cpu.node());
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
+        let mut lists = cache.node(cpu.node()).lock(cpu);
         let n = cache.cpus.with(cpu, |c| c.array.len());
-        self.free_oldest(cpu, cache, &mut lists, n);
+        let doomed = self.free_oldest(cpu, cache, &mut lists, n);
         drop(lists);
         cache.cpus.with(cpu, |c| c.array.slide(cpu, n));
+        self.destroy_doomed(cpu, cache, doomed);
     }
 
     /// Puts the `n` oldest objects of this CPU's array back into their slabs, without taking them out of the array:
     /// returning pages may wait for a lock, so the slot is left after each look.
-    pub(super) fn free_oldest(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut super::node::Lists, n: usize) {
+    pub(super) fn free_oldest(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, n: usize) -> Doomed {
         cache.cpus.with(cpu, |c| c.array.read(cpu, 0, n));
-        for i in 0..n {
-            let object = cache.cpus.with(cpu, |c| c.array.get(i));
-            self.put_object(cpu, cache, lists, object);
-        }
+        self.free_block(cpu, cache, lists, n, |i| cache.cpus.with(cpu, |c| c.array.get(i)))
     }
 
     /// Takes an object for `want`: from this CPU's array or from the named node's slabs, then from wherever there is one
@@ -202,6 +236,9 @@ impl<M: Machine> Slab<'_, M> {
         cpu.leave_fast_path();
         let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
         let local = self.alloc_refill(cpu, cache, growth);
+        if local.is_none() {
+            cache.cpus.with(cpu, |c| c.missed += 1);
+        }
         if local.is_some() || !self.several_nodes { local } else { self.alloc_elsewhere(cpu, cache, want) }
     }
 
@@ -209,13 +246,5 @@ impl<M: Machine> Slab<'_, M> {
     #[inline(never)]
     fn alloc_elsewhere(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         self.alloc_node(cpu, cache, want.node.unwrap_or(cpu.node()), want)
-    }
-
-    /// The cache that a page belongs to, by its descriptor (kernel: page_get_cache).
-    pub(super) fn cache_of(&self, cpu: &M::Cpu, object: Addr) -> &Cache<M> {
-        let pfn = self.pages.pfn_of(object);
-        let owner = pfn.map_or(0, |pfn| self.pages.load(cpu, pfn, Field::Owner));
-        assert!(owner != 0, "kfree of {:#x}: expected an object of a cache, found page {pfn:?} without one", object.0);
-        &self.caches[owner as usize - 1]
     }
 }

@@ -1,13 +1,16 @@
-//! Making and destroying a slab: pages, page → slab table, colour, header.
+//! Making and destroying a slab: pages, page → slab table, colour, management.
 
 use super::Slab;
+use super::array::modify;
 use super::cache::Cache;
-use super::header::{Fresh, Header, Headers, PRIVATE_BYTES};
+use super::header::{Fresh, Header, PRIVATE_BYTES};
+use super::index::Indexes;
+use super::policy::{ColourStep, Management};
 use crate::alloc::Stat;
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
 use crate::page::{Field, Page, PageFlags, Pfn};
 use crate::spec::Request;
-use crate::units::NodeId;
+use crate::units::{NodeId, Order};
 
 /// What growing may do.
 #[derive(Clone, Copy)]
@@ -19,13 +22,20 @@ pub(super) struct Growth {
 }
 
 impl<M: Machine> Slab<'_, M> {
-    /// Adds one slab to the tail of a node's free list (kernel: cache_grow). A failure has used up a colour.
+    /// Makes a slab of a node's pages that is on no list yet (kernel: cache_grow, cache_grow_begin).
     #[cold]
-    pub(super) fn grow(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId, growth: Growth) -> bool {
-        let colour = self.next_colour(cpu, cache, node);
-        match self.slab_pages(cpu, cache, node, growth) {
-            Some(page) => self.make_slab(cpu, cache, page, colour),
-            None => false,
+    pub(super) fn grow(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId, growth: Growth) -> Option<Header> {
+        match self.policy.colour {
+            ColourStep::After => {
+                let colour = self.next_colour(cpu, cache, node);
+                let page = self.slab_pages(cpu, cache, node, growth)?;
+                self.make_slab(cpu, cache, page, colour)
+            }
+            ColourStep::Before => {
+                let page = self.slab_pages(cpu, cache, node, growth)?;
+                let colour = self.next_colour(cpu, cache, self.pages.node_of(page.pfn()));
+                self.make_slab(cpu, cache, page, colour)
+            }
         }
     }
 
@@ -34,19 +44,29 @@ impl<M: Machine> Slab<'_, M> {
         let page = self.slab_pages(cpu, cache, cpu.node(), Growth { atomic, this_node: false })?;
         let node = self.pages.node_of(page.pfn());
         let colour = self.next_colour(cpu, cache, node);
-        self.make_slab(cpu, cache, page, colour).then_some(node)
+        let slab = self.make_slab(cpu, cache, page, colour)?;
+        self.link_slab(cpu, cache, slab);
+        Some(node)
     }
 
+    /// Offset of the next slab's objects: 0, 1, … or 1, 2, … colours, and round again.
     fn next_colour(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId) -> u64 {
         let record = cache.node(node);
-        let mut lists = record.lists.lock(cpu);
-        record.charge(cpu);
-        let colour = lists.colour_next;
-        lists.colour_next = if colour + 1 >= cache.geometry.colour { 0 } else { colour + 1 };
+        let _lists = match self.policy.colour {
+            ColourStep::After => Some(record.lock(cpu)),
+            ColourStep::Before => {
+                modify(cpu, record.addr);
+                None
+            }
+        };
+        let old = record.colour_next.peek();
+        let new = if old + 1 >= cache.geometry.colour { 0 } else { old + 1 };
+        record.colour_next.poke(new);
+        let colour = if self.policy.colour == ColourStep::After { old } else { new };
         colour * cache.geometry.colour_off
     }
 
-    /// Pages of a slab; when memory is out and the caller may wait, every cache is shrunk once first.
+    /// Pages of a slab.
     fn slab_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId, growth: Growth) -> Option<Page> {
         let Growth { atomic, this_node } = growth;
         let flags = PageFlags { atomic, this_node, no_retry: this_node, ..PageFlags::default() };
@@ -54,126 +74,110 @@ impl<M: Machine> Slab<'_, M> {
             // Interrupts are on while pages are asked for.
             cpu.spend(crate::machine::Event::IrqDisableEnable);
         }
-        let order = cache.geometry.order;
-        let first = self.pages.alloc_pages(cpu, order, Some(node), flags);
-        if first.is_some() || atomic || this_node {
+        self.take_pages(cpu, cache.geometry.order, Some(node), flags)
+    }
+
+    /// Pages for a slab or a large kmalloc. When memory is out and the caller may wait, every cache is shrunk once and it
+    /// is tried again.
+    pub(super) fn take_pages(
+        &self,
+        cpu: &M::Cpu,
+        order: Order,
+        node: Option<NodeId>,
+        flags: PageFlags,
+    ) -> Option<Page> {
+        let compound = self.policy.management == Management::Indexes && order.0 > 0;
+        let flags = PageFlags { compound, ..flags };
+        let first = self.pages.alloc_pages(cpu, order, node, flags);
+        if first.is_some() || flags.atomic || flags.no_retry {
             return first;
         }
         self.caches.iter().filter(|c| c.gone.peek() == 0).for_each(|c| self.shrink_cache(cpu, c));
         self.pages.drain_local(cpu);
-        self.pages.alloc_pages(cpu, order, Some(node), flags)
+        self.pages.alloc_pages(cpu, order, node, flags)
     }
 
-    /// Sets up header, page table and objects, and links the slab; false if there is no memory for its header.
-    fn make_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, page: Page, colour: u64) -> bool {
+    /// Sets up management, page table and objects; `None`, with the pages given back, if there is no memory for
+    /// management outside the slab.
+    fn make_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, page: Page, colour: u64) -> Option<Header> {
         let geometry = &cache.geometry;
         cpu.work(cost::SLAB_GROW);
         cpu.work(cost::SLAB_GROW_OBJECT.times(geometry.num));
         let node = self.pages.node_of(page.pfn());
         let start = self.pages.addr_of(page.pfn());
-        let slab = match cache.header_cache {
-            Some(headers) => {
+        let outside = match cache.management_cache {
+            Some(general) => {
                 cpu.irq_save();
                 let want = Request { node: Some(node), ..Request::default() };
-                match self.alloc_any(cpu, &self.caches[headers], want) {
-                    Some(addr) => Header(addr),
-                    None => {
-                        self.pages.free_pages(cpu, page);
-                        return false;
-                    }
-                }
+                let Some(addr) = self.alloc_any(cpu, &self.caches[general], want) else {
+                    self.pages.free_pages(cpu, page);
+                    return None;
+                };
+                Some(addr)
             }
-            None if geometry.off_slab => Header(Addr(u64::from(page.pfn().0) * PRIVATE_BYTES)),
-            None => Header(start.plus(colour)),
+            None => geometry.off_slab().then(|| Addr(u64::from(page.pfn().0) * PRIVATE_BYTES)),
         };
-        let in_slab = if geometry.off_slab { 0 } else { geometry.management };
-        let first = start.plus(colour + in_slab);
+        let first = start.plus(colour + geometry.before);
         let head = page.into_pfn();
-        for pfn in frames(head, geometry.order.pages()) {
-            self.pages.store(cpu, pfn, Field::Owner, u64::from(cache.id) + 1);
-            self.pages.poke(pfn, Field::Extra, slab.0.0);
-        }
-        let headers = self.headers(cache);
-        headers.init(cpu, slab, geometry, Fresh { colour, first, node });
+        let slab = match self.policy.management {
+            Management::Chain => {
+                let slab = Header(outside.unwrap_or(start.plus(colour)));
+                for pfn in frames(head, geometry.order.pages()) {
+                    self.pages.store(cpu, pfn, Field::Owner, u64::from(cache.id) + 1);
+                    self.pages.poke(pfn, Field::Extra, slab.0.0);
+                }
+                slab
+            }
+            Management::Indexes => {
+                self.pages.store(cpu, head, Field::Owner, u64::from(cache.id) + 1);
+                Indexes::slab(self.pages, head)
+            }
+        };
+        self.headers(cache).init(cpu, slab, Fresh { colour, first, node, outside });
         if cache.spec.ctor {
             // The constructor writes every object; what it writes is the user's business.
             cpu.touch_span(first, geometry.num * geometry.slot, Access::Write);
         }
-        let record = cache.node(node);
-        let mut lists = record.lists.lock(cpu);
-        record.charge(cpu);
-        lists.free.push_back(&headers, cpu, slab);
-        lists.free_objects += geometry.num;
-        drop(lists);
-        cache.cpus.with(cpu, |c| c.counters.count(Stat::Grown));
-        true
+        Some(slab)
     }
 
-    /// Returns a slab's pages and its header (kernel: slab_destroy). It is on no list any more.
+    /// Puts a new slab on the list it belongs to: the tail of free, or the head of partial or full if objects have been
+    /// taken already (kernel: cache_grow, cache_grow_end).
+    pub(super) fn link_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Header) {
+        let headers = self.headers(cache);
+        let mut lists = cache.node(headers.node(slab)).lock(cpu);
+        let inuse = headers.inuse(slab);
+        if inuse == 0 {
+            lists.free.push_back(&headers, cpu, slab);
+        } else if headers.is_full(slab) {
+            lists.full.push_front(&headers, cpu, slab);
+        } else {
+            lists.partial.push_front(&headers, cpu, slab);
+        }
+        lists.free_objects += cache.geometry.num - inuse;
+        drop(lists);
+        cache.cpus.with(cpu, |c| c.counters.count(Stat::Grown));
+    }
+
+    /// Returns a slab's pages and its management (kernel: slab_destroy). It is on no list any more.
     ///
     /// SLAB_DESTROY_BY_RCU delays only the return of the pages; the machines know no grace periods, so they go at once.
     pub(super) fn destroy_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Header) {
         cpu.work(cost::SLAB_DESTROY);
         let order = cache.geometry.order;
-        let inside = Addr(self.headers(cache).first(slab).0);
-        let head = self.pages.pfn_of(inside).expect("objects lie in the arena");
-        // Blocks are aligned to their size, and the first object lies in the block.
-        let head = Pfn(head.0 & !(order.pages() as u32 - 1));
-        for pfn in frames(head, order.pages()) {
+        let headers = self.headers(cache);
+        let outside = headers.outside(slab);
+        let head = headers.head(slab).expect("objects lie in the arena");
+        let pages = if self.policy.management == Management::Chain { order.pages() } else { 1 };
+        for pfn in frames(head, pages) {
             self.pages.store(cpu, pfn, Field::Owner, 0);
             self.pages.poke(pfn, Field::Extra, 0);
         }
         self.pages.free_pages(cpu, Page::of(head, order));
-        if let Some(headers) = cache.header_cache {
+        if let (Some(general), Some(addr)) = (cache.management_cache, outside) {
             cpu.irq_save();
-            self.free_cpu(cpu, &self.caches[headers], slab.0);
+            self.free_cpu(cpu, &self.caches[general], addr);
         }
-    }
-
-    /// The headers of a cache's slabs.
-    pub(super) fn headers<'a>(&'a self, cache: &Cache<M>) -> Headers<'a, 'a, M> {
-        let private = cache.geometry.off_slab && cache.header_cache.is_none();
-        Headers { pages: self.pages, private: self.private_headers.as_ref().filter(|_| private) }
-    }
-
-    /// Slab of an object, by the descriptor of its page (kernel: virt_to_slab).
-    #[inline]
-    pub(super) fn slab_of(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) -> Header {
-        let pfn = self.pages.pfn_of(object);
-        let owner = pfn.map_or(0, |pfn| self.pages.load(cpu, pfn, Field::Owner));
-        assert!(owner == u64::from(cache.id) + 1, "{}", self.stray(cache, object));
-        Header(Addr(pfn.map_or(0, |pfn| self.pages.peek(pfn, Field::Extra))))
-    }
-
-    /// True if an address is that of an object of the cache, free or not. Uncharged.
-    pub(super) fn is_object(&self, cache: &Cache<M>, object: Addr) -> bool {
-        let Some(pfn) = self.pages.pfn_of(object) else { return false };
-        if self.pages.peek(pfn, Field::Owner) != u64::from(cache.id) + 1 {
-            return false;
-        }
-        let slab = Header(Addr(self.pages.peek(pfn, Field::Extra)));
-        let offset = object.0.wrapping_sub(self.headers(cache).first(slab).0);
-        offset.is_multiple_of(cache.geometry.slot) && offset / cache.geometry.slot < cache.geometry.num
-    }
-
-    /// What is wrong with a freed address: cache, slab, object, expected, found.
-    #[cold]
-    pub(super) fn stray(&self, cache: &Cache<M>, object: Addr) -> String {
-        let name = &cache.spec.name;
-        let found = match self.pages.pfn_of(object) {
-            None => "an address outside memory".into(),
-            Some(pfn) => match self.pages.peek(pfn, Field::Owner) {
-                0 => format!("page {} that belongs to no cache", pfn.0),
-                owner if owner == u64::from(cache.id) + 1 => {
-                    let slab = Header(Addr(self.pages.peek(pfn, Field::Extra)));
-                    let first = self.headers(cache).first(slab).0;
-                    let (num, slot) = (cache.geometry.num, cache.geometry.slot);
-                    format!("the slab at page {}, whose {num} objects of {slot} bytes begin at {first:#x}", pfn.0)
-                }
-                owner => format!("page {} of cache {:?}", pfn.0, self.caches[owner as usize - 1].spec.name),
-            },
-        };
-        format!("cache {name:?}: free of {:#x}: expected one of its objects, found {found}", object.0)
     }
 }
 

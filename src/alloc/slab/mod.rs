@@ -1,67 +1,64 @@
-//! SLAB as in 2.6.24 (slab.md, the rules marked 24): caches of slabs, an array of free objects per CPU in front, shared
-//! and alien arrays per node in between.
+//! SLAB (slab.md): caches of slabs, an array of free objects per CPU in front, shared and alien arrays per node in
+//! between. Releases 2.6.24 and 6.1; what differs between them is a field of [`policy::Policy`], see `eras`.
 //!
 //! Reading order: `cpu` (fast paths, refill, flush), `node` (lists, objects back into slabs, other nodes), `grow`
-//! (a slab's birth and end), `policy` (all formulas), `header` (a slab in memory), `cache` (who owns what).
+//! (a slab's birth and end), `geometry` (all formulas), `header` (a slab in memory), `cache` (who owns what), `reap`.
 //!
-//! Locks: alien lock → `list_lock` → whatever the page allocator and a header's cache take. A slab is destroyed under
-//! `list_lock` when a free empties it.
+//! Locks: reaper's list of caches → alien lock → `list_lock` → whatever the page allocator and off-slab management take
+//! (2.6.24 destroys a slab under `list_lock` when a free empties it; 6.1 after releasing it).
 //!
-//! Boot: the general caches (`size-32` … `size-4194304`) come first, with arrays at reserved addresses, as the kernel's
-//! static boot arrays; when all exist, their arrays move into objects of theirs, and later caches get theirs from the
-//! start. Node 0's first CPU asks for the memory. Left out: run-time tuning, debug options, grace
-//! periods of SLAB_DESTROY_BY_RCU, the cache of caches.
+//! Boot: the general caches come first, with arrays at reserved addresses, as the kernel's static boot arrays; when all
+//! exist, their arrays move into objects of theirs, and later caches get theirs from the start. Node 0's first CPU asks
+//! for the memory. Left out: debug options, grace periods of SLAB_DESTROY_BY_RCU, the cache of caches, DMA and reclaimable
+//! kmalloc.
 
 mod array;
+mod arrays;
 mod cache;
+mod chain;
+mod columns;
 mod cpu;
+mod eras;
+mod geometry;
 mod grow;
 mod header;
+mod index;
+mod kmalloc;
+mod list;
+mod lookup;
+mod merge;
 mod node;
 mod policy;
 mod reap;
 mod report;
+mod slabinfo;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod verify;
 
+pub use columns::{Columns, geometry};
 pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, Tuning};
 use crate::error::{Corruption, Error};
-use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup, cost};
+use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Picos};
 
+use arrays::Placed;
 use cache::{Cache, CpuSlot};
-use policy::{Geometry, KMALLOC_MAX, Tunables};
-
-/// Sizes of the general caches. With 64-byte lines there is no size-96, with lines below 128 bytes there is a size-192.
-const GENERAL: [u64; 19] = {
-    let mut sizes = [32, 64, 128, 192, 256, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let mut i = 5;
-    while i < sizes.len() {
-        sizes[i] = 2 * sizes[i - 1];
-        i += 1;
-    }
-    sizes
-};
-const _: () = assert!(GENERAL[GENERAL.len() - 1] == KMALLOC_MAX);
-
-/// Index of the smallest general cache that holds `bytes`.
-fn general(bytes: u64) -> Option<usize> {
-    // Two searches of a power-of-two ladder with 192 in between.
-    let i = GENERAL.partition_point(|size| *size < bytes);
-    (i < GENERAL.len()).then_some(i)
-}
+use geometry::{Geometry, Tunables};
+use policy::Policy;
 
 /// The SLAB allocator.
 pub struct Slab<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     config: Config,
+    policy: &'static Policy,
     order_break: u8,
     caches: Vec<Cache<M>>,
     /// The list of caches, held by a run of the reaper (kernel: cache_chain_mutex).
@@ -71,8 +68,10 @@ pub struct Slab<'p, M: Machine> {
     several_nodes: bool,
     /// Nodes to try, by the node of the CPU (kernel: zonelist).
     fallback: Vec<Vec<NodeId>>,
-    /// Off-slab headers with `metadata = "free"`.
-    private_headers: Option<Arena>,
+    /// Off-slab management with `metadata = "free"`.
+    private: Option<Arena>,
+    /// Counts of kmallocs that took whole pages.
+    large: PerCpu<M, Counters>,
 }
 
 impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
@@ -80,6 +79,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
 
     fn new(pages: &'p Pages<'p, M>, config: &Config) -> Result<Self, Error> {
         config.check()?;
+        let policy = config.policy();
         let machine = pages.machine();
         let topology = machine.topology();
         let memory = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
@@ -87,24 +87,28 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         let mut slab = Slab {
             pages,
             config: config.clone(),
-            order_break: policy::order_break(config, memory),
+            policy,
+            order_break: geometry::order_break(config, memory),
             caches: Vec::new(),
             chain: SpinLock::new(machine.lock("cache_chain_mutex", machine.reserve(LINE, NodeId(0))), ()),
             reap_node: PerCpu::new(machine, |cpu| NodeId((topology.node_of(cpu).0 + 1) % topology.nodes() as u16)),
             several_nodes: topology.nodes() > 1,
             fallback: topology.node_ids().map(|n| topology.fallback(n)).collect(),
-            private_headers: private.transpose().map_err(|e| Error::new("machine.memory", memory, e))?,
+            private: private.transpose().map_err(|e| Error::new("machine.memory", memory, e))?,
+            large: PerCpu::new(machine, |_| Counters::default()),
         };
-        for size in GENERAL {
-            let spec = CacheSpec::new(format!("size-{size}"), size).hwcache();
+        for size in policy.kmalloc.sizes {
+            let spec = geometry::kmalloc_spec(policy, *size);
             let (geometry, tunables) = slab.shape(&spec)?;
-            let arrays = slab.reserved_arrays(&tunables);
-            slab.add(spec, geometry, tunables, &arrays, Picos(0));
+            let placed = slab.reserve_arrays(&slab.plan(&tunables));
+            slab.add(spec, geometry, tunables, &placed, Picos(0));
         }
         if config.metadata == Metadata::Kmalloc {
-            let made: Vec<(Vec<Addr>, Picos)> =
-                (0..GENERAL.len()).map(|i| slab.kmalloc_arrays(&slab.caches[i].tunables)).collect::<Result<_, _>>()?;
-            slab.caches.iter_mut().zip(&made).for_each(|(cache, (arrays, _))| cache.place_arrays(machine, arrays));
+            let made: Vec<(Vec<Placed>, Picos)> =
+                slab.caches.iter().map(|c| slab.make_arrays(&slab.plan(&c.tunables))).collect::<Result<_, _>>()?;
+            for (cache, (placed, _)) in slab.caches.iter_mut().zip(&made) {
+                cache.place_arrays(machine, policy, placed);
+            }
         }
         Ok(slab)
     }
@@ -112,17 +116,19 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         self.pages
     }
 
-    /// Refuses a name in use, as the kernel does.
+    /// Refuses a name in use where the era does; merges where it can.
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        if self.caches.iter().any(|c| c.spec.name == spec.name && c.gone.peek() == 0) {
+        let used = |c: &Cache<M>| c.spec.name == spec.name && c.gone.peek() == 0;
+        if self.policy.unique_names && self.caches.iter().any(used) {
             return Err(Error::new("cache.name", format!("{:?}", spec.name), "a name that no cache has"));
         }
         let (geometry, tunables) = self.shape(&spec)?;
-        let (arrays, now) = match self.config.metadata {
-            Metadata::Kmalloc => self.kmalloc_arrays(&tunables)?,
-            Metadata::Free => (self.reserved_arrays(&tunables), self.on_first_cpu(|cpu| cpu.now())),
-        };
-        Ok(self.add(spec, geometry, tunables, &arrays, now))
+        if let Some(id) = self.find_mergeable(&spec) {
+            self.merge(id, spec);
+            return Ok(id);
+        }
+        let (placed, now) = self.make_arrays(&self.plan(&tunables))?;
+        Ok(self.add(spec, geometry, tunables, &placed, now))
     }
 
     #[inline]
@@ -136,20 +142,10 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         self.free_cpu(cpu, &self.caches[cache.0 as usize], object.addr());
     }
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
-        if bytes == 0 {
-            return Some(Object::at(ZERO_SIZE));
-        }
-        cpu.work(cost::KMALLOC_LOOKUP);
-        cpu.irq_save();
-        self.alloc_object(cpu, &self.caches[general(bytes)?], want)
+        self.kmalloc_any(cpu, bytes, want)
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
-        if object.addr() == ZERO_SIZE {
-            return;
-        }
-        cpu.work(cost::KMALLOC_LOOKUP);
-        cpu.irq_save();
-        self.free_cpu(cpu, self.cache_of(cpu, object.addr()), object.addr());
+        self.kfree_any(cpu, object.addr());
     }
     fn period(&self) -> Option<Picos> {
         self.config.reaper.then_some(reap::PERIOD)
@@ -161,16 +157,23 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
     }
-    /// A cache with objects in use stays, with one warning; of others the arrays are freed and the name with them.
+    fn tune(&mut self, cache: CacheId, asked: Tuning) -> Result<bool, Error> {
+        self.tune_cache(cache.0 as usize, asked)
+    }
+    /// A cache that others were merged into loses one user. A cache with objects in use stays, with one warning; of others
+    /// the arrays are freed and the name with them.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
         let cache = &self.caches[cache.0 as usize];
+        if self.lose_user(cpu, cache) {
+            return Destroyed::default();
+        }
         self.shrink_cache(cpu, cache);
         let slabs: u64 = cache.nodes.iter().map(|n| n.slabs(cpu)).sum();
         if slabs > 0 {
             return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1 };
         }
-        if cache.gone.cmpxchg(cpu, 0, 1).is_ok() && self.config.metadata == Metadata::Kmalloc {
-            cache.arrays.iter().for_each(|a| self.kfree(cpu, Object::at(*a)));
+        if cache.gone.cmpxchg(cpu, 0, 1).is_ok() {
+            cache.arrays.iter().filter(|a| a.object).for_each(|a| self.kfree_any(cpu, a.at));
         }
         Destroyed::default()
     }
@@ -187,8 +190,12 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn counters(&mut self, cache: CacheId) -> Vec<Counters> {
         self.caches[cache.0 as usize].cpus.iter_mut().map(|(_, c)| c.counters.clone()).collect()
     }
+    fn uncached_counters(&mut self) -> Vec<Counters> {
+        self.large.iter_mut().map(|(_, c)| c.clone()).collect()
+    }
     fn reset_counters(&self, cpu: &M::Cpu) {
-        self.caches.iter().for_each(|c| c.cpus.with(cpu, |c| c.counters.reset()));
+        self.caches.iter().for_each(|c| c.cpus.with(cpu, CpuSlot::reset));
+        self.large.with(cpu, Counters::reset);
     }
     fn state(&mut self, cache: CacheId) -> serde_json::Value {
         self.report_state(cache.0 as usize)
@@ -196,14 +203,8 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement {
         self.report_placement(cache.0 as usize, object)
     }
-    /// Newest cache first, as the kernel lists them.
     fn slabinfo(&mut self) -> Option<String> {
-        let all: Vec<CacheInfo> = {
-            let there = |i: &usize| self.caches[*i].gone.peek() == 0;
-            let known: Vec<usize> = (0..self.caches.len()).rev().filter(there).collect();
-            known.into_iter().map(|i| self.report_info(i)).collect()
-        };
-        Some(super::slabinfo_text(&all))
+        Some(self.proc_slabinfo())
     }
 }
 
@@ -220,54 +221,28 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     fn shape(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
-        let geometry = Geometry::new(spec, self.order_break)?;
+        let geometry = Geometry::new(spec, self.policy, self.order_break)?;
         let cpus = self.pages.machine().topology().cpus();
         Ok((geometry, Tunables::new(&self.config, geometry.slot, cpus)))
     }
 
-    fn add(&mut self, spec: CacheSpec, geometry: Geometry, tunables: Tunables, arrays: &[Addr], now: Picos) -> CacheId {
+    fn add(
+        &mut self,
+        spec: CacheSpec,
+        geometry: Geometry,
+        tunables: Tunables,
+        placed: &[Placed],
+        now: Picos,
+    ) -> CacheId {
         let id = self.caches.len() as u32;
-        let from_cache = geometry.off_slab && self.config.metadata == Metadata::Kmalloc;
-        let header_cache = general(geometry.management).filter(|_| from_cache);
+        let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
+        let management_cache = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache);
         let machine = self.pages.machine();
-        let mut cache = Cache::new(machine, id, spec, geometry, tunables, header_cache, arrays);
+        let mut cache = Cache::new(machine, self.policy, id, spec, geometry, tunables, management_cache);
+        cache.place_arrays(machine, self.policy, placed);
         cache.start(now.jiffies(), self.config.reap_spread);
         self.caches.push(cache);
         CacheId(id)
-    }
-
-    /// Addresses of the arrays outside memory that anyone can allocate.
-    fn reserved_arrays(&self, tunables: &Tunables) -> Vec<Addr> {
-        let machine = self.pages.machine();
-        let requests = cache::array_requests(machine.topology(), tunables);
-        requests.into_iter().map(|(bytes, node)| machine.reserve(bytes, node)).collect()
-    }
-
-    /// Objects of the general caches for the arrays of a cache, and the time when they were there.
-    fn kmalloc_arrays(&self, tunables: &Tunables) -> Result<(Vec<Addr>, Picos), Error> {
-        let requests = cache::array_requests(self.pages.machine().topology(), tunables);
-        let (got, now) = self.on_first_cpu(|cpu| {
-            let mut got = Vec::new();
-            for &(bytes, node) in &requests {
-                match self.kmalloc(cpu, bytes, Request { node: Some(node), ..Request::default() }) {
-                    Some(object) => got.push(object.addr()),
-                    None => break,
-                }
-            }
-            if got.len() < requests.len() {
-                got.drain(..).for_each(|addr| self.kfree(cpu, Object::at(addr)));
-            }
-            (got, cpu.now())
-        });
-        if got.len() < requests.len() {
-            let bytes: u64 = requests.iter().map(|(bytes, _)| bytes).sum();
-            return Err(Error::new(
-                "machine.memory",
-                "too small",
-                format!("room for {bytes} bytes of arrays per cache"),
-            ));
-        }
-        Ok((got, now))
     }
 
     /// Runs `f` on the machine's first CPU, whose work creating a cache is; the others sleep through it, so that all

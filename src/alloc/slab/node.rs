@@ -1,14 +1,17 @@
-//! The node record (`kmem_list3`): three lists of slabs, the shared array, alien arrays; allocation from a named node
+//! The node record (kernel: kmem_list3, later kmem_cache_node): three lists of slabs, the shared array, alien arrays; allocation from a named node
 //! and frees of other nodes' objects.
+
+use std::ops::{Deref, DerefMut};
 
 use super::Slab;
 use super::array::{Array, modify};
 use super::cache::Cache;
 use super::grow::Growth;
-use super::header::{Headers, SlabList};
-use super::policy::Geometry;
+use super::header::{Header, Headers};
+use super::list::SlabList;
+use super::policy::{Excess, NewSlab, SharedTouched};
 use crate::alloc::Stat;
-use crate::machine::{Access, Addr, Cpu, Machine, SpinLock, Word, cost};
+use crate::machine::{Access, Addr, Cpu, Guard, Machine, SpinLock, Word, cost};
 use crate::spec::Request;
 use crate::units::NodeId;
 
@@ -25,6 +28,10 @@ pub(super) struct Node<M: Machine> {
     pub(super) alien: Vec<Option<SpinLock<M, Array>>>,
     /// Jiffy from which the reaper may trim shared array and free list again. Read and written without a lock.
     pub(super) next_reap: Word,
+    /// Colour of the last slab, or of the next one, as the era has it.
+    pub(super) colour_next: Word,
+    /// Objects in slabs and in the shared array, as of the last release of `list_lock`.
+    pub(super) stock: Word,
 }
 
 /// What `list_lock` protects. `free_objects = Σ (num − inuse)` over partial and free slabs; inuse is `num` in full,
@@ -34,10 +41,8 @@ pub(super) struct Lists {
     pub(super) partial: SlabList,
     pub(super) free: SlabList,
     pub(super) free_objects: u64,
-    /// Above this an emptied slab is destroyed: `(1 + CPUs of the node)·batch + num`.
+    /// Above this empty slabs are destroyed: `(1 + CPUs of the node)·batch + num`.
     pub(super) free_limit: u64,
-    /// Colour of the next slab.
-    pub(super) colour_next: u64,
     /// The free list was looked at since the reaper came by.
     pub(super) free_touched: bool,
     pub(super) shared: Option<Array>,
@@ -45,11 +50,46 @@ pub(super) struct Lists {
     pub(super) longest_free: u64,
 }
 
+/// A node's lists, held by their lock. What others read without the lock is brought up to date when it is released.
+pub(super) struct Held<'a, M: Machine> {
+    lists: Guard<'a, M, Lists>,
+    stock: &'a Word,
+}
+
+impl<M: Machine> Deref for Held<'_, M> {
+    type Target = Lists;
+    fn deref(&self) -> &Lists {
+        &self.lists
+    }
+}
+impl<M: Machine> DerefMut for Held<'_, M> {
+    fn deref_mut(&mut self) -> &mut Lists {
+        &mut self.lists
+    }
+}
+impl<M: Machine> Drop for Held<'_, M> {
+    fn drop(&mut self) {
+        self.stock.poke(self.lists.free_objects + self.lists.shared.as_ref().map_or(0, |s| s.len() as u64));
+    }
+}
+
+/// Slabs that a free has made superfluous, taken off their lists: to be destroyed once the locks are released.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Doomed(Vec<Header>);
+
 impl<M: Machine> Node<M> {
-    /// Pays for the record, read and written by the holder of the lock, whose line has come with the lock.
-    pub(super) fn charge(&self, cpu: &M::Cpu) {
+    /// Takes `list_lock` and pays for the record, read and written by the holder; the lock's line has come with the lock.
+    pub(super) fn lock<'a>(&'a self, cpu: &'a M::Cpu) -> Held<'a, M> {
+        let lists = self.lists.lock(cpu);
         modify(cpu, self.addr);
         cpu.touch(self.addr.plus(LOCK_OFFSET), Access::Write);
+        Held { lists, stock: &self.stock }
+    }
+    /// True if slabs and shared array seem to hold nothing: read without the lock.
+    pub(super) fn seems_empty(&self, cpu: &M::Cpu) -> bool {
+        cpu.touch(self.addr, Access::Read);
+        self.stock.peek() == 0
     }
     /// Slabs on all lists.
     pub(super) fn slabs(&self, cpu: &M::Cpu) -> u64 {
@@ -66,7 +106,6 @@ impl Lists {
         &mut self,
         headers: &Headers<'_, '_, M>,
         cpu: &M::Cpu,
-        geometry: &Geometry,
         max: usize,
         mut give: impl FnMut(Addr),
     ) -> usize {
@@ -81,7 +120,7 @@ impl Lists {
         list.remove(headers, cpu, slab);
         let mut taken = 0;
         while taken < max && !headers.is_full(slab) {
-            give(headers.take(cpu, slab, geometry.slot));
+            give(headers.take(cpu, slab));
             taken += 1;
         }
         let list = if headers.is_full(slab) { &mut self.full } else { &mut self.partial };
@@ -92,9 +131,41 @@ impl Lists {
 }
 
 impl<M: Machine> Slab<'_, M> {
-    /// Puts one object back into its slab, the lists' lock held (kernel: free_block, for each of its objects). A slab that
-    /// becomes empty is destroyed at once when the node has more free objects than `free_limit`.
-    pub(super) fn put_object(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, object: Addr) {
+    /// Puts objects back into their slabs, the lists' lock held (kernel: free_block): `object` names the first, second, …
+    /// of `n`. Superfluous slabs are destroyed here or returned to be, as the era has it.
+    pub(super) fn free_block(
+        &self,
+        cpu: &M::Cpu,
+        cache: &Cache<M>,
+        lists: &mut Lists,
+        n: usize,
+        object: impl Fn(usize) -> Addr,
+    ) -> Doomed {
+        (0..n).for_each(|i| self.put_object(cpu, cache, lists, object(i)));
+        let mut doomed = Doomed::default();
+        if self.policy.excess == Excess::Coldest {
+            let headers = self.headers(cache);
+            while lists.free_objects > lists.free_limit
+                && let Some(slab) = lists.free.last()
+            {
+                headers.modify(cpu, slab);
+                lists.free.remove(&headers, cpu, slab);
+                lists.free_objects -= cache.geometry.num;
+                doomed.0.push(slab);
+            }
+        }
+        doomed
+    }
+
+    /// Destroys what [`Slab::free_block`] has left over, the last one taken off its list first: so the recordings of 6.1
+    /// reuse pages. No lock is held.
+    pub(super) fn destroy_doomed(&self, cpu: &M::Cpu, cache: &Cache<M>, doomed: Doomed) {
+        doomed.0.into_iter().rev().for_each(|slab| self.destroy_slab(cpu, cache, slab));
+    }
+
+    /// Puts one object back. Where the era destroys the slab just emptied, it does so at once when the node has more free
+    /// objects than `free_limit`.
+    fn put_object(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, object: Addr) {
         cpu.work(cost::SLAB_FLUSH_OBJECT);
         let headers = self.headers(cache);
         let geometry = &cache.geometry;
@@ -110,7 +181,7 @@ impl<M: Machine> Slab<'_, M> {
         cache.active.sub(1);
         if inuse > 0 {
             lists.partial.push_back(&headers, cpu, slab);
-        } else if lists.free_objects > lists.free_limit {
+        } else if self.policy.excess == Excess::JustEmptied && lists.free_objects > lists.free_limit {
             lists.free_objects -= geometry.num;
             self.destroy_slab(cpu, cache, slab);
         } else {
@@ -129,9 +200,17 @@ impl<M: Machine> Slab<'_, M> {
             if found.is_some() {
                 return found;
             }
-            if !self.grow(cpu, cache, node, growth) {
-                break;
+            let Some(slab) = self.grow(cpu, cache, node, growth) else { break };
+            if self.policy.new_slab == NewSlab::ToFreeList {
+                self.link_slab(cpu, cache, slab);
+                continue;
             }
+            let headers = self.headers(cache);
+            headers.modify(cpu, slab);
+            let found = headers.take(cpu, slab);
+            self.link_slab(cpu, cache, slab);
+            self.took_one(cpu, cache);
+            return Some(found);
         }
         if want.this_node { None } else { self.alloc_fallback(cpu, cache, want) }
     }
@@ -139,18 +218,21 @@ impl<M: Machine> Slab<'_, M> {
     /// Takes one object from the slabs that a node has.
     fn take_one(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId) -> Option<Addr> {
         cpu.work(cost::SLAB_REFILL);
-        let record = cache.node(node);
-        let mut lists = record.lists.lock(cpu);
-        record.charge(cpu);
+        let mut lists = cache.node(node).lock(cpu);
         let mut found = None;
-        lists.draw(&self.headers(cache), cpu, &cache.geometry, 1, |object| found = Some(object));
+        lists.draw(&self.headers(cache), cpu, 1, |object| found = Some(object));
         drop(lists);
         if found.is_some() {
-            cpu.work(cost::SLAB_REFILL_OBJECT);
-            cache.cpus.with(cpu, |c| c.counters.count(Stat::NodeAllocs));
-            cache.active.add(1);
+            self.took_one(cpu, cache);
         }
         found
+    }
+
+    /// Counts an object that the per-node path has taken.
+    fn took_one(&self, cpu: &M::Cpu, cache: &Cache<M>) {
+        cpu.work(cost::SLAB_REFILL_OBJECT);
+        cache.cpus.with(cpu, |c| c.counters.count(Stat::NodeAllocs));
+        cache.active.add(1);
     }
 
     /// The wanted node is out of memory: takes an object of a node that has free ones, in zonelist order; else grows
@@ -185,36 +267,38 @@ impl<M: Machine> Slab<'_, M> {
         cache.cpus.with(cpu, |c| c.counters.count(Stat::RemoteFrees));
         let alien = here.alien[usize::from(home.0)].as_ref().expect("an alien array for every other node");
         let mut alien = alien.lock(cpu);
+        let mut doomed = Doomed::default();
         if alien.room() == 0 {
             cache.cpus.with(cpu, |c| c.counters.count(Stat::AlienOverflow));
-            self.drain_alien(cpu, cache, &mut alien, home);
+            doomed = self.drain_alien(cpu, cache, &mut alien, home);
         }
         let fits = alien.push(cpu, object);
         debug_assert!(fits, "a drain makes room");
+        drop(alien);
+        self.destroy_doomed(cpu, cache, doomed);
     }
 
     /// Empties an alien array: the newest objects into the home node's shared array as far as they fit, the others into
     /// their slabs (kernel: __drain_alien_cache). The alien lock is held; takes the home node's `list_lock`.
-    pub(super) fn drain_alien(&self, cpu: &M::Cpu, cache: &Cache<M>, alien: &mut Array, home: NodeId) {
+    pub(super) fn drain_alien(&self, cpu: &M::Cpu, cache: &Cache<M>, alien: &mut Array, home: NodeId) -> Doomed {
         if alien.is_empty() {
-            return;
+            return Doomed::default();
         }
         cpu.work(cost::SLAB_FLUSH);
-        let node = cache.node(home);
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
+        let mut lists = cache.node(home).lock(cpu);
         if let Some(shared) = &mut lists.shared {
             let n = alien.len().min(shared.room());
             if n > 0 {
                 cpu.work(cost::SLAB_TRANSFER_OBJECT.times(n as u64));
                 alien.move_newest(cpu, shared, n);
-                shared.touched = true;
+                shared.touched |= self.policy.shared_touched == SharedTouched::ByAliens;
             }
         }
         let n = alien.len();
         alien.read(cpu, 0, n);
-        (0..n).for_each(|i| self.put_object(cpu, cache, &mut lists, alien.get(i)));
+        let doomed = self.free_block(cpu, cache, &mut lists, n, |i| alien.get(i));
         alien.slide(cpu, n);
+        doomed
     }
 
     /// Empties every array of the cache, then returns all slabs of the free lists (kernel: drain_cpu_caches,
@@ -226,16 +310,17 @@ impl<M: Machine> Slab<'_, M> {
         for node in &cache.nodes {
             for (home, alien) in node.alien.iter().enumerate() {
                 if let Some(alien) = alien {
-                    let mut alien = alien.lock(cpu);
-                    self.drain_alien(cpu, cache, &mut alien, NodeId(home as u16));
+                    let doomed = self.drain_alien(cpu, cache, &mut alien.lock(cpu), NodeId(home as u16));
+                    self.destroy_doomed(cpu, cache, doomed);
                 }
             }
         }
         for node in &cache.nodes {
-            let mut lists = node.lists.lock(cpu);
-            node.charge(cpu);
+            let mut lists = node.lock(cpu);
             let n = lists.shared.as_ref().map_or(0, Array::len);
-            self.free_shared(cpu, cache, &mut lists, n);
+            let doomed = self.free_shared(cpu, cache, &mut lists, n);
+            drop(lists);
+            self.destroy_doomed(cpu, cache, doomed);
         }
         for node in &cache.nodes {
             while self.destroy_coldest(cpu, cache, node) {}
@@ -243,18 +328,18 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Puts the `n` oldest objects of a node's shared array back into their slabs.
-    pub(super) fn free_shared(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, n: usize) {
-        let Some(mut shared) = lists.shared.take() else { return };
+    pub(super) fn free_shared(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists, n: usize) -> Doomed {
+        let Some(mut shared) = lists.shared.take() else { return Doomed::default() };
         shared.read(cpu, 0, n);
-        (0..n).for_each(|i| self.put_object(cpu, cache, lists, shared.get(i)));
+        let doomed = self.free_block(cpu, cache, lists, n, |i| shared.get(i));
         shared.slide(cpu, n);
         lists.shared = Some(shared);
+        doomed
     }
 
     /// Destroys the last slab of a free list, the pages outside the lock (kernel: drain_freelist); false if there is none.
     pub(super) fn destroy_coldest(&self, cpu: &M::Cpu, cache: &Cache<M>, node: &Node<M>) -> bool {
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
+        let mut lists = node.lock(cpu);
         let Some(slab) = lists.free.last() else { return false };
         let headers = self.headers(cache);
         headers.modify(cpu, slab);

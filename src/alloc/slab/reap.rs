@@ -4,7 +4,7 @@
 use super::Slab;
 use super::array::Array;
 use super::cache::Cache;
-use super::node::{LOCK_OFFSET, Lists};
+use super::node::{Doomed, LOCK_OFFSET, Lists};
 use crate::alloc::Stat;
 use crate::machine::{Access, Cpu, Machine, cost};
 use crate::units::{HZ, NodeId, Picos};
@@ -41,19 +41,21 @@ impl<M: Machine> Slab<'_, M> {
         if let Some(alien) = &node.alien[usize::from(drained.0)]
             && let Some(mut alien) = alien.try_lock(cpu)
         {
-            self.drain_alien(cpu, cache, &mut alien, drained);
+            let doomed = self.drain_alien(cpu, cache, &mut alien, drained);
+            drop(alien);
+            self.destroy_doomed(cpu, cache, doomed);
         }
         self.reap_array(cpu, cache);
         if node.next_reap.peek() > now {
             return;
         }
         node.next_reap.poke(now + NODE_PERIOD);
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
-        self.reap_shared(cpu, cache, &mut lists);
+        let mut lists = node.lock(cpu);
+        let doomed = self.reap_shared(cpu, cache, &mut lists);
         let idle = !std::mem::take(&mut lists.free_touched);
         let slabs = lists.free_limit.div_ceil(5 * cache.geometry.num);
         drop(lists);
+        self.destroy_doomed(cpu, cache, doomed);
         if idle {
             let reaped = (0..slabs).take_while(|_| self.destroy_coldest(cpu, cache, node)).count();
             cache.cpus.with(cpu, |c| c.counters.add(Stat::Reaped, reaped as u64));
@@ -70,22 +72,21 @@ impl<M: Machine> Slab<'_, M> {
         if n == 0 {
             return;
         }
-        let node = cache.node(cpu.node());
-        let mut lists = node.lists.lock(cpu);
-        node.charge(cpu);
-        self.free_oldest(cpu, cache, &mut lists, n);
+        let mut lists = cache.node(cpu.node()).lock(cpu);
+        let doomed = self.free_oldest(cpu, cache, &mut lists, n);
         drop(lists);
         cache.cpus.with(cpu, |c| c.array.slide(cpu, n));
+        self.destroy_doomed(cpu, cache, doomed);
     }
 
     /// The node's shared array, by the same rule.
-    fn reap_shared(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists) {
-        let Some(shared) = &mut lists.shared else { return };
+    fn reap_shared(&self, cpu: &M::Cpu, cache: &Cache<M>, lists: &mut Lists) -> Doomed {
+        let Some(shared) = &mut lists.shared else { return Doomed::default() };
         cpu.touch(shared.addr, Access::Read);
         if shared.is_empty() || std::mem::take(&mut shared.touched) {
-            return;
+            return Doomed::default();
         }
         let n = share(shared);
-        self.free_shared(cpu, cache, lists, n);
+        self.free_shared(cpu, cache, lists, n)
     }
 }

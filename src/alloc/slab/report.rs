@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 
 use super::Slab;
-use super::cache::Cache;
-use super::header::{Header, Headers};
+use super::columns::Columns;
+use super::header::Headers;
 use crate::alloc::{CacheInfo, Counters, Placement, Stat};
 use crate::machine::{Addr, Machine};
-use crate::page::{Field, Pfn};
 use crate::units::HZ;
 
 /// Entries of a list in a recording.
@@ -27,11 +26,12 @@ struct NodeCount {
 
 impl<M: Machine> Slab<'_, M> {
     fn count(&mut self, index: usize) -> Vec<NodeCount> {
-        let (pages, private) = (self.pages, &self.private_headers);
+        let (pages, private, management) = (self.pages, self.private.as_ref(), self.policy.management);
         let cache = &mut self.caches[index];
-        let own = cache.geometry.off_slab && cache.header_cache.is_none();
-        let headers = Headers { pages, private: private.as_ref().filter(|_| own) };
-        let num = cache.geometry.num;
+        let geometry = cache.geometry;
+        let private = private.filter(|_| cache.has_private_management());
+        let headers = Headers { pages, management, geometry: &geometry, private };
+        let num = geometry.num;
         cache
             .nodes
             .iter_mut()
@@ -119,7 +119,7 @@ impl<M: Machine> Slab<'_, M> {
                     "empty_slabs": n.free,
                     "shared_avail": n.shared,
                     "shared_limit": lists.shared.as_ref().map_or(0, |s| s.limit),
-                    "colour_next": lists.colour_next,
+                    "colour_next": node.colour_next.peek(),
                     "free_touched": u8::from(lists.free_touched),
                     "alien_avail": aliens,
                 })
@@ -141,13 +141,7 @@ impl<M: Machine> Slab<'_, M> {
             .collect();
         let (num_active, high_mark) = cache.active.peek();
         json!({
-            "geometry": {
-                "object_size": cache.spec.size, "slab_size": g.slot, "objs_per_slab": g.num, "order": g.order.0,
-                "limit": t.limit, "batchcount": t.batch, "sharedfactor": t.sharedfactor,
-                "colour": g.colour, "colour_off": g.colour_off, "mgmt_size": g.management,
-                "off_slab": u8::from(g.off_slab), "flags": format!("{:#x}", flags(cache)),
-                "has_ctor": u8::from(cache.spec.ctor),
-            },
+            "geometry": Columns::new(&cache.spec, &g, &t).to_json(),
             "next_reap_seconds": next_reap,
             "node": node_rows,
             "cpu": cpu_rows,
@@ -168,28 +162,9 @@ impl<M: Machine> Slab<'_, M> {
 
     pub(super) fn report_placement(&mut self, index: usize, object: Addr) -> Placement {
         let cache = &self.caches[index];
-        assert!(self.is_object(cache, object), "{}", self.stray(cache, object));
-        let pfn = self.pages.pfn_of(object).expect("an object lies in the arena");
-        let slab = Header(Addr(self.pages.peek(pfn, Field::Extra)));
-        let first = self.headers(cache).first(slab);
-        let head = Pfn(pfn.0 & !(cache.geometry.order.pages() as u32 - 1));
-        Placement {
-            slab: head,
-            index: (object.0 - first.0) / cache.geometry.slot,
-            offset: first.0 - self.pages.addr_of(head).0,
-        }
+        let Some((slab, index)) = self.locate(cache, object) else { panic!("{}", self.stray(cache, object)) };
+        let headers = self.headers(cache);
+        let head = headers.head(slab).expect("an object lies in the arena");
+        Placement { slab: head, index, offset: headers.first(slab).0 - self.pages.addr_of(head).0 }
     }
-}
-
-/// Creation flags as the recordings print them.
-fn flags<M: Machine>(cache: &Cache<M>) -> u64 {
-    [
-        (cache.spec.hwcache_align, 0x2000),
-        (cache.spec.reclaim_account, 0x2_0000),
-        (cache.spec.typesafe_by_rcu, 0x8_0000),
-        (cache.geometry.off_slab, 0x8000_0000),
-    ]
-    .iter()
-    .map(|(set, bit)| if *set { *bit } else { 0 })
-    .sum()
 }

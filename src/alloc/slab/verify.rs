@@ -6,11 +6,12 @@ use super::Slab;
 use super::array::Array;
 use super::cache::Cache;
 use super::header::{Header, Headers};
-use super::policy::Geometry;
+use super::lookup::slab_at;
+use super::policy::Management;
 use crate::ensure;
 use crate::error::Corruption;
 use crate::machine::{Addr, Machine};
-use crate::page::{Field, Pages, Pfn};
+use crate::page::{Field, Pfn};
 use crate::topology::Topology;
 use crate::units::NodeId;
 
@@ -18,7 +19,8 @@ use crate::units::NodeId;
 type Outside = BTreeMap<Addr, (NodeId, bool)>;
 
 impl<M: Machine> Slab<'_, M> {
-    /// Invariants 1 to 5 and 12 of slab.md §20, and that no two slabs share a page. (6, that a slab enters the free list
+    /// Invariants 1 to 5 and 12 of slab.md §20, that no two slabs share a page, and that as many objects are live as were
+    /// allocated and not freed. (6, that a slab enters the free list
     /// only at or below `free_limit`, is a rule about a moment: tests check it on the counts.)
     pub(super) fn verify_caches(&mut self) -> Result<(), Corruption> {
         let mut owners = BTreeMap::new();
@@ -37,13 +39,12 @@ impl<M: Machine> Slab<'_, M> {
 
     /// Checks one cache; returns the first frames of its slabs.
     fn verify_cache(&mut self, index: usize) -> Result<Vec<Pfn>, Corruption> {
-        let (pages, private) = (self.pages, &self.private_headers);
+        let (pages, private, management) = (self.pages, self.private.as_ref(), self.policy.management);
         let cache = &mut self.caches[index];
-        let own = cache.geometry.off_slab && cache.header_cache.is_none();
-        let headers = Headers { pages, private: private.as_ref().filter(|_| own) };
         let g = cache.geometry;
-        let in_slab = if g.off_slab { 0 } else { g.management };
-        let total = in_slab + g.num * g.slot + g.left;
+        let private = private.filter(|_| cache.has_private_management());
+        let headers = Headers { pages, management, geometry: &g, private };
+        let total = g.on_slab_bytes() + g.num * g.slot + g.left;
         ensure!(
             total == g.order.bytes(),
             place(cache),
@@ -72,35 +73,38 @@ impl<M: Machine> Slab<'_, M> {
                     ensure!(fits.contains(&inuse), at(), "a {kind} slab has {inuse} of {} objects in use", g.num);
                     ensure!(headers.node(slab) == NodeId(n as u16), at(), "slab of node {}", headers.node(slab));
                     free += g.num - inuse;
-                    heads.push(check_slab(&headers, pages, id, &g, in_slab, slab, &at, &mut outside)?);
+                    heads.push(check_slab(&headers, id, slab, &at, &mut outside)?);
                 }
             }
             ensure!(free == lists.free_objects, at(), "free_objects {} but {free} are free", lists.free_objects);
         }
         check_arrays(cache, pages.machine().topology(), &mut outside)?;
+        let live = outside.values().filter(|(_, parked)| !parked).count() as u64;
+        let (out, back) = cache.cpus.iter_mut().fold((0, 0), |(a, b), (_, c)| (a + c.balance().0, b + c.balance().1));
+        ensure!(
+            out.wrapping_sub(back) == live,
+            name,
+            "{live} objects are live, but {out} went out and {back} came back"
+        );
         Ok(heads)
     }
 }
 
 /// Checks the chain and page table of one slab; notes its objects in use and returns its first frame.
-#[allow(clippy::too_many_arguments)]
 fn check_slab<M: Machine>(
     headers: &Headers<'_, '_, M>,
-    pages: &Pages<'_, M>,
     id: u32,
-    g: &Geometry,
-    in_slab: u64,
     slab: Header,
     at: &dyn Fn() -> String,
     outside: &mut Outside,
 ) -> Result<Pfn, Corruption> {
+    let (pages, g) = (headers.pages, headers.geometry);
     let first = headers.first(slab);
-    let Some(pfn) = pages.pfn_of(first) else {
+    let Some(head) = headers.head(slab).filter(|_| pages.pfn_of(first).is_some()) else {
         return Err(Corruption::new(at(), format!("slab {slab:?} begins outside memory at {:#x}", first.0)));
     };
-    let head = Pfn(pfn.0 & !(g.order.pages() as u32 - 1));
     let colour = headers.colour(slab);
-    let expected = pages.addr_of(head).plus(colour + in_slab);
+    let expected = pages.addr_of(head).plus(colour + g.before);
     ensure!(first == expected, at(), "slab {slab:?}: first object {:#x}, expected {:#x}", first.0, expected.0);
     ensure!(
         first.0.is_multiple_of(g.align),
@@ -112,20 +116,24 @@ fn check_slab<M: Machine>(
     ensure!(colour <= g.left, at(), "slab {slab:?}: colour offset {colour} of {}", g.left);
     for i in 0..g.order.pages() as u32 {
         let page = Pfn(head.0 + i);
-        let (owner, of) = (pages.peek(page, Field::Owner), pages.peek(page, Field::Extra));
-        ensure!(owner == u64::from(id) + 1 && of == slab.0.0, at(), "page {page:?} has owner {owner}, slab {of:#x}");
+        let found = match headers.management {
+            Management::Chain => page,
+            Management::Indexes => pages.peek_head(pages.addr_of(page)).unwrap_or(page),
+        };
+        let (owner, of) = (pages.peek(found, Field::Owner), slab_at(pages, headers.management, found));
+        ensure!(owner == u64::from(id) + 1 && of == slab, at(), "page {page:?} has owner {owner}, slab {:#x}", of.0.0);
     }
-    let chain = headers.free_indexes(slab, g.num);
+    let chain = headers.free_indexes(slab);
     let mut used = vec![true; g.num as usize];
     for &i in &chain {
         let fresh = used.get_mut(i as usize).is_some_and(|u| std::mem::replace(u, false));
-        ensure!(fresh, at(), "slab {slab:?}: index {i} is in the chain twice or out of range");
+        ensure!(fresh, at(), "slab {slab:?}: index {i} is free twice or out of range");
     }
     let inuse = headers.inuse(slab);
     ensure!(
         chain.len() as u64 + inuse == g.num,
         at(),
-        "slab {slab:?}: chain {} + inuse {inuse} ≠ {}",
+        "slab {slab:?}: free {} + inuse {inuse} ≠ {}",
         chain.len(),
         g.num
     );

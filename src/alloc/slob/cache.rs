@@ -1,9 +1,9 @@
 //! A cache of SLOB: a size, an alignment and a name. It owns no pages; its objects lie among all others.
 
 use crate::alloc::{Counters, Stat};
-use crate::machine::{Addr, Machine, PerCpu};
+use crate::machine::{Addr, Machine, PerCpu, Word};
 use crate::spec::CacheSpec;
-use crate::units::{LINE, round_up};
+use crate::units::{LINE, NodeId, round_up};
 
 use super::MIN_ALIGN;
 use super::page::UNIT;
@@ -20,6 +20,8 @@ pub(super) struct Cache<M: Machine> {
     pub align: u64,
     /// The block that the cache's descriptor takes.
     pub descriptor: Option<Addr>,
+    /// 1 after its destruction.
+    pub destroyed: Word,
     /// Pages taken, returned and big ones, when the cache was made.
     pub base: [u64; 3],
     pub tally: PerCpu<M, Tally>,
@@ -48,7 +50,8 @@ impl<M: Machine> Cache<M> {
         };
         let align = line.max(spec.align).max(MIN_ALIGN);
         let tally = PerCpu::new(machine, |_| Tally::default());
-        Cache { spec, size, align, descriptor: None, base: [0; 3], tally }
+        let destroyed = Word::new(machine.reserve(LINE, NodeId(0)), 0);
+        Cache { spec, size, align, descriptor: None, destroyed, base: [0; 3], tally }
     }
     /// SLAB_HWCACHE_ALIGN, SLAB_RECLAIM_ACCOUNT, SLAB_DESTROY_BY_RCU as the kernel numbers them.
     pub fn flags(&self) -> u64 {
@@ -68,11 +71,15 @@ impl Tally {
         self.bytes += bytes as i64;
         self.units += units as i64;
     }
-    pub fn give(&mut self, emptied: bool, bytes: u64, units: u64) {
-        self.counters.count(Stat::BlockFree);
-        self.counters.add(Stat::PageFree, u64::from(emptied));
+    /// An object is freed.
+    pub fn give(&mut self, stat: Stat, bytes: u64) {
+        self.counters.count(stat);
         self.objects -= 1;
         self.bytes -= bytes as i64;
+    }
+    /// Its block goes back into its page; that may be later.
+    pub fn release(&mut self, emptied: bool, units: u64) {
+        self.counters.add(Stat::PageFree, u64::from(emptied));
         self.units -= units as i64;
     }
 }

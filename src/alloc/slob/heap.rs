@@ -63,6 +63,7 @@ impl Heap {
                 && page.free_units() >= fit.units
                 && let Some(start) = page.take(cpu, fit)
             {
+                page.set_live_units(page.live_units() + fit.units);
                 if page.free_units() == 0 {
                     self.unlink(pages, cpu, pfn);
                 }
@@ -104,6 +105,7 @@ impl Heap {
         self.taken += 1;
         page.restart(cpu, 0, UNITS);
         let start = page.take(cpu, fit).expect("a block smaller than a page fits into an empty one");
+        page.set_live_units(fit.units);
         if page.free_units() > 0 {
             self.link(pages, cpu, list, pfn);
         }
@@ -131,6 +133,7 @@ impl Heap {
              found flags {flags:#x} and {free} free units",
             UNITS - free
         );
+        page.set_live_units(page.live_units().saturating_sub(units));
         if free + units == UNITS {
             if free > 0 {
                 self.unlink(pages, cpu, pfn);

@@ -14,20 +14,24 @@
 //! - `page.rs`: blocks within a page, and how free ones are written into themselves.
 //! - `heap.rs`: the lists of pages, where a block comes from and goes to.
 //! - this file: requests by cache and by size, and the lock.
+//! - `big.rs`: requests of a page or more. `rcu.rs`: blocks that wait for a grace period.
 //! - `cache.rs`: a cache, and the account that each CPU keeps of it.
 //! - `report.rs`: the whole heap in figures, and its invariants, walked.
 //!
 //! What it costs: time grows with the pages in front of the one that fits and with the fragments in a page, all of it
 //! spent with `slob_lock` held, so no number of CPUs does more than one of them could.
 //!
-//! Not of the original: `kmalloc` keeps its counts under a cache of its own, number 0, because nothing else could. A
-//! grace period has length zero here, as no simulated reader ever looks at a freed object: a type-safe cache
-//! has its footer, and its blocks are free at once.
+//! Not of the original: `kmalloc` keeps its counts under a cache of its own, number 0, because nothing else could. Blocks
+//! of a type-safe cache whose grace period is over go back when the CPU that freed them next frees such a block, needs a
+//! page or trims; the kernel has a timer tick for that.
 
+mod big;
 mod cache;
 mod heap;
+mod map;
 mod page;
 mod policy;
+mod rcu;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -40,13 +44,14 @@ use std::sync::Mutex;
 use super::{CacheInfo, Counters, Destroyed, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, cost};
-use crate::page::{Field, Page, PageFlags, Pages};
+use crate::page::{Field, Page, PageFlags, Pages, Pfn};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, LINE, MAX_ORDER, NodeId, Order, PAGE_SIZE};
 
-use cache::{Cache, RCU_FOOTER, Tally};
+use cache::{Cache, RCU_FOOTER};
 use heap::{HEAP, Heap};
 use page::{Fit, UNIT, units};
+use rcu::Waiting;
 
 /// Alignment of every block, and bytes of kmalloc's header (kernel: ARCH_KMALLOC_MINALIGN, ARCH_SLAB_MINALIGN on x86-64).
 const MIN_ALIGN: u64 = 8;
@@ -63,6 +68,7 @@ pub struct Slob<'p, M: Machine> {
     policy: Config,
     heap: SpinLock<M, Heap>,
     caches: Vec<Cache<M>>,
+    waiting: PerCpu<M, Waiting>,
 }
 
 impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
@@ -73,7 +79,8 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         let lock = machine.lock("slob_lock", machine.reserve(LINE, NodeId(0)));
         let heap = SpinLock::new(lock, Heap::new(machine.reserve(LINE, NodeId(0))));
         let kmalloc = Cache::new(machine, CacheSpec::new("kmalloc", 0), config);
-        Ok(Slob { pages, policy: config.clone(), heap, caches: vec![kmalloc] })
+        let waiting = PerCpu::new(machine, |_| Waiting::default());
+        Ok(Slob { pages, policy: config.clone(), heap, caches: vec![kmalloc], waiting })
     }
     fn pages(&self) -> &'p Pages<'p, M> {
         self.pages
@@ -84,10 +91,16 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         if spec.size == 0 || spec.size > MAX_BYTES - RCU_FOOTER {
             return Err(Error::new("cache.size", spec.size, format!("1..{} bytes", MAX_BYTES - RCU_FOOTER)));
         }
-        if spec.align > PAGE_SIZE || spec.align > 0 && !spec.align.is_power_of_two() {
-            return Err(Error::new("cache.align", spec.align, "0 or a power of two up to a page"));
+        let align = spec.align;
+        if align > 0 && !align.is_power_of_two() {
+            return Err(Error::new("cache.align", align, "0 or a power of two"));
         }
         let mut cache = Cache::new(self.pages.machine(), spec, &self.policy);
+        // A block lies in one page, and a block of pages is aligned to its own size.
+        let most = if cache.size < PAGE_SIZE { PAGE_SIZE } else { Order::for_bytes(cache.size).bytes() };
+        if align > most {
+            return Err(Error::new("cache.align", align, format!("at most {most} for {} bytes", cache.size)));
+        }
         if self.policy.descriptor > 0 {
             let fit = Fit { units: units(self.policy.descriptor), align: MIN_ALIGN, offset: 0 };
             let take = |cpu: &_| self.alloc_block(cpu, self.policy.descriptor, fit, Request::default());
@@ -125,14 +138,12 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
     /// Back to the page it came from. Its size is the cache's.
     fn free(&self, cpu: &M::Cpu, id: CacheId, object: Object) {
         let (cache, addr) = (self.cache(id), object.addr());
+        let stat = if cache.size < PAGE_SIZE { Stat::BlockFree } else { Stat::LargeFree };
+        cache.tally.with(cpu, |t| t.give(stat, cache.spec.size));
         if cache.spec.typesafe_by_rcu {
-            cpu.touch(addr.plus(cache.size - RCU_FOOTER), Access::Write);
-        }
-        if cache.size < PAGE_SIZE {
-            let emptied = self.free_block(cpu, addr, cache.size);
-            cache.tally.with(cpu, |t| t.give(emptied, cache.spec.size, units(cache.size)));
+            self.free_later(cpu, id, addr);
         } else {
-            self.free_big(cpu, &cache.tally, addr, cache.spec.size, Order::for_bytes(cache.size));
+            self.free_now(cpu, id, addr);
         }
     }
 
@@ -166,28 +177,32 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         }
         cpu.work(cost::SLOB_KFREE);
         let tally = &self.caches[0].tally;
-        let pfn = self.pages.pfn_of(addr).expect("an address of the arena");
-        let flags = self.pages.load(cpu, pfn, Field::Flags);
-        if flags & HEAP != 0 {
-            let block = Addr(addr.0 - MIN_ALIGN);
-            let bytes = self.pages.arena().load(cpu, block);
-            let emptied = self.free_block(cpu, block, bytes + MIN_ALIGN);
-            tally.with(cpu, |t| t.give(emptied, bytes, units(bytes + MIN_ALIGN)));
-        } else {
-            assert!(
-                flags & BIG != 0,
-                "slob: kfree of {addr:?} in page {pfn:?}, expected kmalloc's, found flags {flags:#x}"
-            );
-            let bytes = self.pages.peek(pfn, Field::Extra);
-            self.free_big(cpu, tally, addr, bytes, Order::for_bytes(bytes));
+        let pfn = self.frame(addr);
+        if self.pages.load(cpu, pfn, Field::Flags) & HEAP == 0 {
+            return self.kfree_big(cpu, tally, addr);
         }
+        let bytes = self.header(cpu, addr);
+        tally.with(cpu, |t| t.give(Stat::BlockFree, bytes));
+        let emptied = self.free_block(cpu, Addr(addr.0 - MIN_ALIGN), bytes + MIN_ALIGN);
+        tally.with(cpu, |t| t.release(emptied, units(bytes + MIN_ALIGN)));
     }
 
     /// Nothing is held back, so there is nothing to return.
     fn shrink(&self, _: &M::Cpu, _: CacheId) {}
-    /// Frees the descriptor and nothing else: objects still alive stay so, in pages that belong to no cache.
+    /// Gives back the blocks of this CPU whose grace period is over. SLOB has no periodic work: a run never calls this.
+    fn trim(&self, cpu: &M::Cpu) {
+        self.free_waited(cpu, false);
+    }
+    /// Frees the descriptor and nothing else: objects still alive stay so, in pages that belong to no cache. The common
+    /// code of later releases waits for the grace period of a type-safe cache first.
     fn destroy(&self, cpu: &M::Cpu, id: CacheId) -> Destroyed {
         let cache = self.cache(id);
+        cache.destroyed.poke(1);
+        if cache.spec.typesafe_by_rcu && self.policy.create == Create::Common {
+            for target in self.pages.machine().topology().cpu_ids() {
+                cpu.call_on(target, &|cpu| self.await_grace(cpu));
+            }
+        }
         if let Some(block) = cache.descriptor {
             self.free_block(cpu, block, self.policy.descriptor);
             cache.tally.with(cpu, |t| t.units -= units(self.policy.descriptor) as i64);
@@ -224,12 +239,15 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         self.state_since_creation(id)
     }
     fn placement(&mut self, _: CacheId, object: Addr) -> Placement {
-        let slab = self.pages.pfn_of(object).expect("an address of the arena");
+        let slab = self.frame(object);
         Placement { slab, index: object.0 - self.pages.addr_of(slab).0, offset: 0 }
     }
     /// SLOB has no /proc/slabinfo.
     fn slabinfo(&mut self) -> Option<String> {
         None
+    }
+    fn heap_text(&mut self) -> Option<String> {
+        Some(self.heap_as_text())
     }
 }
 
@@ -251,16 +269,40 @@ impl<'p, M: Machine> Slob<'p, M> {
     #[cold]
     fn grow(&self, cpu: &M::Cpu, list: usize, fit: Fit, want: Request) -> Option<Addr> {
         let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, ..PageFlags::default() };
-        let pfn = self.pages.alloc_pages(cpu, Order(0), want.node, flags)?.into_pfn();
+        let pfn = self.take_pages(cpu, Order(0), want.node, flags)?.into_pfn();
         cpu.work(cost::SLOB_NEW_PAGE);
         cpu.irq_save();
         Some(self.heap.lock(cpu).add(self.pages, cpu, list, fit, pfn))
     }
 
+    /// Pages; a caller that may wait asks twice. Nothing is held back here but blocks that wait for a grace period, so all
+    /// there is to give up in between are those, and this CPU's page lists (page-allocator.md §19.6).
+    fn take_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
+        self.free_waited(cpu, false);
+        let page = self.pages.alloc_pages(cpu, order, node, flags);
+        if page.is_some() || flags.atomic {
+            return page;
+        }
+        self.await_grace(cpu);
+        self.pages.drain_local(cpu);
+        self.pages.alloc_pages(cpu, order, node, flags)
+    }
+
+    /// Gives an object of a cache back into its page, or its pages.
+    fn free_now(&self, cpu: &M::Cpu, id: CacheId, addr: Addr) {
+        let cache = &self.caches[id.0 as usize];
+        if cache.size < PAGE_SIZE {
+            let emptied = self.free_block(cpu, addr, cache.size);
+            cache.tally.with(cpu, |t| t.release(emptied, units(cache.size)));
+        } else {
+            self.free_big(cpu, &cache.tally, addr, Order::for_bytes(cache.size));
+        }
+    }
+
     /// Gives a block of `bytes` bytes back; true if that emptied its page, which is then returned (kernel: slob_free).
     fn free_block(&self, cpu: &M::Cpu, addr: Addr, bytes: u64) -> bool {
         cpu.work(cost::SLOB_FREE);
-        let pfn = self.pages.pfn_of(addr).expect("an address of the arena");
+        let pfn = self.frame(addr);
         let block = ((addr.0 - self.pages.addr_of(pfn).0) / UNIT, units(bytes));
         cpu.irq_save();
         let mut heap = self.heap.lock(cpu);
@@ -279,48 +321,6 @@ impl<'p, M: Machine> Slob<'p, M> {
         true
     }
 
-    /// kmalloc of a page or more: the descriptor remembers the size.
-    fn kmalloc_big(&self, cpu: &M::Cpu, tally: &PerCpu<M, Tally>, bytes: u64, want: Request) -> Option<Object> {
-        if bytes > MAX_BYTES {
-            return None;
-        }
-        let pfn = self.alloc_big(cpu, tally, bytes, Order::for_bytes(bytes), true, want)?.into_pfn();
-        self.pages.store(cpu, pfn, Field::Flags, BIG);
-        self.pages.poke(pfn, Field::Extra, bytes);
-        Some(Object::at(self.pages.addr_of(pfn)))
-    }
-
-    /// Passes a request on to the page allocator.
-    fn alloc_big(
-        &self,
-        cpu: &M::Cpu,
-        tally: &PerCpu<M, Tally>,
-        bytes: u64,
-        order: Order,
-        compound: bool,
-        want: Request,
-    ) -> Option<Page> {
-        let Request { node, this_node, zero, atomic } = want;
-        let flags = PageFlags { atomic, this_node, zero, compound: compound && order.0 > 0, no_retry: false };
-        let page = self.pages.alloc_pages(cpu, order, node, flags)?;
-        tally.with(cpu, |t| {
-            t.take(Stat::LargeAlloc, bytes, 0);
-            t.big_pages += order.pages() as i64;
-            t.big_taken += order.pages();
-        });
-        Some(page)
-    }
-    fn free_big(&self, cpu: &M::Cpu, tally: &PerCpu<M, Tally>, addr: Addr, bytes: u64, order: Order) {
-        let pfn = self.pages.pfn_of(addr).expect("an address of the arena");
-        self.pages.free_pages(cpu, Page::of(pfn, order));
-        tally.with(cpu, |t| {
-            t.counters.count(Stat::LargeFree);
-            t.objects -= 1;
-            t.bytes -= bytes as i64;
-            t.big_pages -= order.pages() as i64;
-        });
-    }
-
     /// Clears the first `bytes` bytes, not one more: a free block may follow.
     fn clear(&self, cpu: &M::Cpu, addr: Addr, bytes: u64) {
         if bytes > 0 {
@@ -331,7 +331,29 @@ impl<'p, M: Machine> Slob<'p, M> {
 
     fn cache(&self, id: CacheId) -> &Cache<M> {
         assert!(id != KMALLOC, "slob: cache 0 counts for kmalloc and has no objects of its own");
-        &self.caches[id.0 as usize]
+        let cache = &self.caches[id.0 as usize];
+        assert!(cache.destroyed.peek() == 0, "slob: cache {} has been destroyed", cache.spec.name);
+        cache
+    }
+    fn frame(&self, addr: Addr) -> Pfn {
+        let pfn = self.pages.pfn_of(addr);
+        pfn.unwrap_or_else(|| panic!("slob: {addr:?} is outside the arena: expected an object"))
+    }
+    /// Bytes of a kmalloc object of the heap, from the header in front of it.
+    fn header(&self, cpu: &M::Cpu, addr: Addr) -> u64 {
+        let inside = addr.0 % PAGE_SIZE;
+        assert!(
+            inside >= MIN_ALIGN && addr.0.is_multiple_of(MIN_ALIGN),
+            "slob: {addr:?} is at byte {inside} of a heap page: expected an object of kmalloc, which has a header in front"
+        );
+        let bytes = self.pages.arena().load(cpu, Addr(addr.0 - MIN_ALIGN));
+        assert!(
+            (1..PAGE_SIZE - MIN_ALIGN).contains(&bytes),
+            "slob: header of {addr:?}: expected a size of 1..{} bytes, found {bytes}: freed before, overwritten, or not of \
+             kmalloc",
+            PAGE_SIZE - MIN_ALIGN - 1
+        );
+        bytes
     }
 
     /// Runs `f` on the first CPU while no other does anything.

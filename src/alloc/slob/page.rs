@@ -190,10 +190,18 @@ impl<'a, 'p, M: Machine> HeapPage<'a, 'p, M> {
 
     /// Free units. Uncharged: its readers have paid for the descriptor's line.
     pub fn free_units(&self) -> u64 {
-        self.pages.peek(self.pfn, Field::Counters)
+        self.pages.peek(self.pfn, Field::Counters) & 0xffff_ffff
     }
     fn set_free_units(&self, cpu: &M::Cpu, units: u64) {
-        self.pages.store(cpu, self.pfn, Field::Counters, units);
+        self.pages.store(cpu, self.pfn, Field::Counters, self.live_units() << 32 | units);
+    }
+    /// Units of the blocks in use, counted apart from the free ones. Not of the original, which does not know them: it is
+    /// what `verify()` compares with.
+    pub fn live_units(&self) -> u64 {
+        self.pages.peek(self.pfn, Field::Counters) >> 32
+    }
+    pub fn set_live_units(&self, units: u64) {
+        self.pages.poke(self.pfn, Field::Counters, units << 32 | self.free_units());
     }
     fn first(&self) -> u64 {
         self.pages.peek(self.pfn, Field::Extra)
@@ -209,10 +217,20 @@ impl<'a, 'p, M: Machine> HeapPage<'a, 'p, M> {
         })
     }
 
-    /// The free block at `at`; pays for its line.
+    /// The free block at `at`; pays for its line. What is no list any more is refused here, so that every walk ends: each
+    /// block ends before the next one begins, within the page.
     fn read(&self, cpu: &M::Cpu, at: u64) -> Block {
         cpu.touch(self.addr(at), Access::Read);
-        self.peek(at)
+        let block = self.peek(at);
+        assert!(
+            block.end() <= block.next && block.next <= UNITS,
+            "slob: page {:?}: free list corrupted: expected a free block at unit {at} that ends before the next one, found \
+             units {at}..{} and the next at {}: something wrote into free memory",
+            self.pfn,
+            block.end(),
+            block.next
+        );
+        block
     }
     fn peek(&self, at: u64) -> Block {
         let second = if at + 1 < UNITS { self.unit(at + 1) } else { 0 };

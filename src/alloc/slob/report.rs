@@ -8,6 +8,7 @@ use crate::error::Corruption;
 use crate::machine::Machine;
 use crate::page::{Field, Pfn};
 use crate::spec::CacheId;
+use crate::units::PAGE_SIZE;
 
 use super::Slob;
 use super::heap::HEAP;
@@ -39,6 +40,23 @@ pub struct ListReport {
     pub free_blocks: u64,
     /// Free blocks that end where the next one begins: what is lost without head merge.
     pub touching: u64,
+    /// Units of the largest free block of each page, all together.
+    pub largest: u64,
+}
+
+impl ListReport {
+    /// Share of the free units that lie outside their page's largest free block: 0 when every page has one.
+    pub fn fragmentation(&self) -> f64 {
+        if self.free_units == 0 { 0.0 } else { 1.0 - self.largest as f64 / self.free_units as f64 }
+    }
+}
+
+impl HeapReport {
+    /// Bytes of live objects per byte of memory held: what the mail of January 2008 calls efficiency. 0 for an empty heap.
+    pub fn efficiency(&self) -> f64 {
+        let held = (self.heap_pages + self.big_pages) * PAGE_SIZE;
+        if held == 0 { 0.0 } else { self.live_bytes as f64 / held as f64 }
+    }
 }
 
 impl<'p, M: Machine> Slob<'p, M> {
@@ -60,6 +78,7 @@ impl<'p, M: Machine> Slob<'p, M> {
             for page in list.iter(pages).map(|pfn| HeapPage::of(pages, pfn)) {
                 report.pages += 1;
                 report.free_units += page.free_units();
+                report.largest += page.blocks().map(|b| b.units).max().unwrap_or(0);
                 for block in page.blocks() {
                     report.free_blocks += 1;
                     report.touching += u64::from(block.touches_next());
@@ -170,6 +189,8 @@ impl<'p, M: Machine> Slob<'p, M> {
         let page = HeapPage::of(self.pages, pfn);
         let free = page.free_units();
         ensure!(free < UNITS, place(pfn), "{free} units free: an empty page is returned");
+        let live = page.live_units();
+        ensure!(live + free == UNITS, place(pfn), "{live} units of live blocks and {free} free ones are not {UNITS}");
         let (mut sum, mut last) = (0, UNITS);
         for block in page.blocks() {
             let (at, end, next) = (block.at, block.end(), block.next);

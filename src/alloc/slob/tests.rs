@@ -1,5 +1,9 @@
 //! The worked examples of slob.md §11 (X1 … X16) as tests, and what holds for any sequence on any number of CPUs.
 
+mod headmerge;
+mod invariants;
+mod odd;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -54,7 +58,9 @@ impl Bench<'_> {
         let slob = &self.slob;
         let addr = Addr(u64::from(page) * PAGE_SIZE + at);
         let emptied = slob.on_boot_cpu(|cpu| slob.free_block(cpu, addr, bytes));
-        self.slob.caches[0].tally.get_mut(CpuId(0)).give(emptied, bytes, units(bytes));
+        let tally = self.slob.caches[0].tally.get_mut(CpuId(0));
+        tally.give(Stat::BlockFree, bytes);
+        tally.release(emptied, units(bytes));
     }
     fn kmalloc(&mut self, bytes: u64) -> (u32, u64) {
         let slob = &self.slob;
@@ -403,6 +409,7 @@ fn impossible_caches_are_refused() {
         assert_eq!(refused(b, CacheSpec::new("c", 0)), "cache.size");
         assert_eq!(refused(b, CacheSpec::new("c", 5 << 20)), "cache.size");
         assert_eq!(refused(b, CacheSpec { align: 24, ..CacheSpec::new("c", 100) }), "cache.align");
+        assert_eq!(refused(b, CacheSpec { align: 3, ..CacheSpec::new("c", 100) }), "cache.align");
         assert_eq!(refused(b, CacheSpec { align: 8192, ..CacheSpec::new("c", 100) }), "cache.align");
     });
 }
@@ -414,13 +421,14 @@ struct Held {
     bytes: u64,
 }
 
-/// Properties, for every era, any sequence and any interleaving of up to four CPUs:
+/// Properties, for every era, any sequence and any interleaving of up to four CPUs on one or two nodes:
 /// 1. `verify()` finds the invariants of pages and lists whole;
 /// 2. the live blocks and the free blocks of each page fill it without gap or overlap: live + free units = 2048;
 /// 3. objects are aligned, and keep what was written into them;
 /// 4. when all is freed, every page has gone back.
-fn random_run(era: &str, cpus: u64, seed: u64) {
-    let sim = machine(cpus, Schedule { seed, jitter_ps: 200_000, always_suspend: false });
+fn random_run(era: &str, cpus: u64, nodes: u64, seed: u64) {
+    let hardware = Machinery::for_topology(cpus.next_multiple_of(nodes), nodes, 8 << 20).unwrap();
+    let sim = Sim::new(&hardware, Schedule { seed, jitter_ps: 200_000, always_suspend: false }).unwrap();
     let mut pages = Pages::new(&sim, PageModel::HotCold).unwrap();
     let mut slob = Slob::new(&pages, &config(era)).unwrap();
     let specs = [(24, 0, false), (30, 0, false), (100, 64, false), (700, 0, false), (40, 0, true), (5000, 0, false)];
@@ -435,12 +443,16 @@ fn random_run(era: &str, cpus: u64, seed: u64) {
             i if i < caches.len() => (Some(caches[i].0), caches[i].1, caches[i].2),
             _ => (None, 1 + cpu.random(if cpu.random(20) == 0 { 9000 } else { 400 }), MIN_ALIGN),
         };
+        let node = (cpu.random(3) == 0).then(|| NodeId(cpu.random(nodes) as u16));
+        let want = Request { node, ..Request::default() };
         let object = match cache {
-            Some(id) => slob.alloc(cpu, id, Request::default()),
-            None => slob.kmalloc(cpu, bytes, Request::default()),
+            Some(id) => slob.alloc(cpu, id, want),
+            None => slob.kmalloc(cpu, bytes, want),
         };
         let Some(object) = object else { return };
         assert_eq!(object.addr().0 % align, 0);
+        let home = pages.node_of(pages.pfn_of(object.addr()).unwrap());
+        assert!(node.is_none_or(|n| n == home), "{node:?} was asked for, {home:?} given");
         pages.arena().fill(object.addr(), bytes, tag(object.addr()));
         held.lock().unwrap().push(Held { object, cache, bytes });
     };
@@ -466,6 +478,8 @@ fn random_run(era: &str, cpus: u64, seed: u64) {
             }
         }
     });
+    // What waits for a grace period is neither held nor free.
+    sim.boot(|cpu| slob.await_grace(cpu));
     let left = held.into_inner().unwrap();
     let mut used = BTreeMap::<u32, Vec<(u64, u64)>>::new();
     for h in &left {
@@ -492,6 +506,7 @@ fn random_run(era: &str, cpus: u64, seed: u64) {
         while let Some(h) = { left.lock().unwrap().pop() } {
             release(&slob, cpu, h);
         }
+        slob.await_grace(cpu);
     });
     slob.verify().unwrap();
     let heap = slob.heap();
@@ -508,7 +523,9 @@ fn tag(addr: Addr) -> u8 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn live_and_free_units_fill_every_page_whatever_the_cpus_do(era in 0..ALL.len(), cpus in 1u64..=4, seed: u64) {
-        random_run(ALL[era], cpus, seed);
+    fn live_and_free_units_fill_every_page_whatever_the_cpus_do(
+        era in 0..ALL.len(), cpus in 1u64..=4, nodes in 1u64..=2, seed: u64
+    ) {
+        random_run(ALL[era], cpus, nodes, seed);
     }
 }

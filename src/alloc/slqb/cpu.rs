@@ -3,20 +3,22 @@
 //! All of it belongs to one CPU and is touched with interrupts off, so no lock and no atomic is needed. LIFO hit:
 //! descriptor and pointer array (read), list line (written), the object's first line. Nothing else.
 
-use super::Cache;
 use super::chain::Chain;
 use super::node::{ListId, count_claim};
+use super::{Ask, Cache};
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::spec::Request;
+use crate::page::FrameList;
 
 /// What one CPU owns of a cache (kernel: kmem_cache_cpu, without the part of the list that others touch).
 ///
-/// At rest `lifo.nr ≤ hiwater`, unless a claim lifted it; `rlist.nr < freebatch`, all of slabs of list `rlist_to`.
+/// At rest `lifo.nr ≤ max(hiwater, lifted)`; `rlist.nr < freebatch`, all of slabs of list `rlist_to`.
 #[derive(Default)]
 pub(super) struct CpuSlot {
     /// Free objects of this CPU's node, whoever allocated them and whoever owns their slab.
     pub lifo: Chain,
+    /// Length that the last claim left the LIFO with, less freebatch - 1 for each free that flushed since.
+    pub lifted: u64,
     /// Free objects on their way to one other list.
     pub rlist: Chain,
     /// The list they all belong to; kept after a flush (kernel: remote_cache_list).
@@ -31,12 +33,26 @@ pub(super) struct CpuSlot {
     pub before: Counters,
     /// Allocations that were counted on two lists (the memory-less path).
     pub counted_twice: u64,
+    /// Slabs of an RCU cache that this CPU emptied, oldest first, until their grace period is over.
+    pub waiting: FrameList,
+    /// Pages this CPU has taken from the page allocator, and returned.
+    pub pages_taken: u64,
+    pub pages_returned: u64,
 }
 
-impl<M: Machine> Cache<'_, M> {
+impl CpuSlot {
+    /// Everything this CPU counted, on whichever list.
+    pub fn caused(&self) -> Counters {
+        let mut sum = self.counters.clone();
+        sum.merge(&self.elsewhere);
+        sum
+    }
+}
+
+impl<'p, M: Machine> Cache<'p, M> {
     /// Takes an object of this CPU's node (kernel: __slab_alloc).
     #[inline]
-    pub(super) fn alloc_local(&self, cpu: &M::Cpu, want: Request) -> Option<Addr> {
+    pub(super) fn alloc_local(&self, cpu: &M::Cpu, ask: &Ask<'_, 'p, M>) -> Option<Addr> {
         self.touch_hot(cpu);
         let hit = self.cpus.with(cpu, |s| {
             let x = s.lifo.pop(cpu, self.links());
@@ -47,7 +63,7 @@ impl<M: Machine> Cache<'_, M> {
             cpu.work(cost::SLQB_ALLOC_HIT);
             return hit;
         }
-        self.alloc_slow(cpu, want)
+        self.alloc_slow(cpu, ask)
     }
 
     /// Puts an object of this CPU's node on its LIFO.
@@ -60,8 +76,9 @@ impl<M: Machine> Cache<'_, M> {
             s.lifo.push(cpu, self.links(), x);
             s.lifo.nr
         });
-        if nr > self.geometry.hiwater {
+        if nr > self.hiwater() {
             self.flush_lifo(cpu);
+            self.cpus.with(cpu, |s| s.lifted = s.lifted.saturating_sub(self.freebatch() - 1));
         }
     }
 
@@ -88,15 +105,18 @@ impl<M: Machine> Cache<'_, M> {
 
     /// The LIFO is empty: claim what others have sent home, else one object of a partial slab, else a new slab.
     #[cold]
-    fn alloc_slow(&self, cpu: &M::Cpu, want: Request) -> Option<Addr> {
+    fn alloc_slow(&self, cpu: &M::Cpu, ask: &Ask<'_, 'p, M>) -> Option<Addr> {
         cpu.leave_fast_path();
         let me = self.cpu_list(cpu.id());
         if self.smp && self.list(me).check.load(cpu) != 0 {
             let claimed = self.claim_own(cpu);
-            if claimed > self.geometry.hiwater {
+            if claimed > self.hiwater() {
                 self.flush_lifo(cpu);
             }
-            let x = self.cpus.with(cpu, |s| s.lifo.pop(cpu, self.links()));
+            let x = self.cpus.with(cpu, |s| {
+                s.lifted = s.lifo.nr;
+                s.lifo.pop(cpu, self.links())
+            });
             if x.is_some() {
                 cpu.work(cost::SLQB_ALLOC_HIT);
                 self.cpus.with(cpu, |s| s.counters.count(Stat::SlqbAlloc));
@@ -105,12 +125,13 @@ impl<M: Machine> Cache<'_, M> {
         }
         if self.numa && self.memoryless(cpu.node()) {
             // Without this every allocation would make a new slab on another node and use one object of it.
-            let x = self.alloc_remote(cpu, cpu.node(), want);
+            let x = self.alloc_remote(cpu, cpu.node(), ask);
             if x.is_some() {
                 // Quirk: counted on the node's list and on the CPU's.
+                let twice = u64::from(self.quirks.double_count);
                 self.cpus.with(cpu, |s| {
-                    s.counters.count(Stat::SlqbAlloc);
-                    s.counted_twice += 1;
+                    s.counters.add(Stat::SlqbAlloc, twice);
+                    s.counted_twice += twice;
                 });
                 return x;
             }
@@ -123,8 +144,7 @@ impl<M: Machine> Cache<'_, M> {
             });
             return x;
         }
-        self.new_slab(cpu, None, want)
-            .or_else(|| if self.numa { self.alloc_remote(cpu, cpu.node(), want) } else { None })
+        self.new_slab(cpu, None, ask).or_else(|| if self.numa { self.alloc_remote(cpu, cpu.node(), ask) } else { None })
     }
 
     /// Claims this CPU's remote_free list; returns the length of the LIFO.
@@ -165,7 +185,7 @@ impl<M: Machine> Cache<'_, M> {
             s.rlist.push_back(cpu, self.links(), x);
             s.rlist.nr
         });
-        if nr >= self.geometry.freebatch {
+        if nr >= self.freebatch() {
             self.flush_rlist(cpu);
         }
     }
@@ -192,9 +212,11 @@ impl<M: Machine> Cache<'_, M> {
         cpu.irq_save();
         self.touch_hot(cpu);
         self.claim_own(cpu);
-        self.flush_lifo(cpu);
+        let left = self.flush_lifo(cpu);
+        self.cpus.with(cpu, |s| s.lifted = left);
         if self.smp {
             self.flush_rlist(cpu);
         }
+        self.return_waited(cpu, false);
     }
 }

@@ -24,26 +24,31 @@
 
 mod chain;
 mod cpu;
+pub mod debug;
+mod destroy;
+mod grow;
+mod lookup;
 mod node;
 pub mod policy;
+mod queues;
 mod report;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use policy::Config;
-
-use std::sync::Mutex;
+pub use queues::{CacheQueues, ListQueues};
 
 use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
-use crate::page::{Field, Pages, Pfn};
+use crate::page::{Field, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{NodeId, Picos};
 
-use chain::{Chain, Links};
+use chain::Links;
 use cpu::CpuSlot;
-use node::{List, ListId, NodeSlot, SLAB};
+use node::{List, NodeSlot, SLAB};
 use policy::{Geometry, KMALLOC};
 
 /// Period of the trimmer on each CPU (kernel: cache_trim_worker).
@@ -63,6 +68,12 @@ struct Cache<'p, M: Machine> {
     id: CacheId,
     spec: CacheSpec,
     geometry: Geometry,
+    /// hiwater and freebatch as they are now: sysfs writes them while CPUs run.
+    hiwater: Word,
+    freebatch: Word,
+    /// 1 after a change of them: queues may be longer than the new values allow.
+    tuned: Word,
+    quirks: Quirks,
     /// The order asked for could not hold one object.
     order_raised: bool,
     /// More than one CPU or node: there are other lists to send objects to.
@@ -80,6 +91,20 @@ struct Cache<'p, M: Machine> {
     zonelists: Vec<Vec<NodeId>>,
     /// 0 while the cache lives; after its destruction 1 + the warnings of it.
     destroyed: Word,
+}
+
+/// Defects of the original that are re-created, each if it is on.
+#[derive(Clone, Copy)]
+struct Quirks {
+    double_count: bool,
+    lost_crossing: bool,
+    destroy_leftovers: bool,
+}
+
+/// A request on its way down, with the caches that are trimmed if memory runs out.
+struct Ask<'a, 'p, M: Machine> {
+    want: Request,
+    caches: &'a [Cache<'p, M>],
 }
 
 impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
@@ -114,8 +139,10 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
             return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
         }
         let most = crate::units::Order(10).bytes();
-        if spec.size > most || spec.align > most {
-            return Err(Error::new("cache.size", spec.size.max(spec.align), format!("8..{most} bytes, alignment too")));
+        for (name, value) in [("cache.size", spec.size), ("cache.align", spec.align)] {
+            if value > most {
+                return Err(Error::new(name, value, format!("at most {most} bytes: a slab of order 10")));
+            }
         }
         let Some(geometry) = Geometry::of(&spec, &self.config) else {
             let why = format!("{} objects of {} bytes in a slab of {most} bytes", self.config.min_objects, spec.size);
@@ -125,15 +152,18 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     }
 
     fn alloc(&self, cpu: &M::Cpu, cache: CacheId, want: Request) -> Option<Object> {
-        let cache = self.cache(cache);
+        let (cache, ask) = (self.cache(cache), Ask { want, caches: &self.caches });
         cpu.irq_save();
         let x = match want.node {
             Some(node) if cache.numa && node != cpu.node() => {
                 cpu.touch(cache.descriptor, Access::Read);
-                cache.alloc_remote(cpu, node, want)
+                cache.alloc_remote(cpu, node, &ask)
             }
-            _ => cache.alloc_local(cpu, want),
+            _ => cache.alloc_local(cpu, &ask),
         }?;
+        if cache.geometry.debug.any() {
+            cache.debug_alloc(cpu, x);
+        }
         if want.zero {
             self.pages.arena().fill(x, cache.spec.size, 0);
             cpu.touch_span(x, cache.spec.size, Access::Write);
@@ -142,7 +172,11 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     }
     fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object) {
         let (cache, x) = (self.cache(cache), object.addr());
+        assert!(self.pages.pfn_of(x).is_some(), "{}", cache.no_object(x));
         cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
+        if cache.geometry.debug.any() {
+            cache.debug_free(cpu, x);
+        }
         cpu.irq_save();
         if cache.numa {
             let pfn = cache.slab_of(cpu, x);
@@ -167,25 +201,22 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
             return;
         }
         cpu.work(cost::KMALLOC_LOOKUP);
-        assert!(self.pages.pfn_of(x).is_some(), "kfree of {x:?}, which is outside the arena");
+        assert!(self.pages.pfn_of(x).is_some(), "slqb: kfree of {x:?}, which is outside the arena");
         let pfn = self.pages.head(cpu, x);
         let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
-        assert!(slab, "kfree of {x:?}: frame {pfn:?} is no slab of slqb");
+        assert!(slab, "slqb: kfree of {x:?}: frame {pfn:?} is no slab");
         let cache = self.cache(CacheId((self.pages.peek(pfn, Field::Owner) >> 32) as u32 - 1));
         debug_assert!(cache.is_object(x), "{}", cache.no_object(x));
         cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
+        if cache.geometry.debug.any() {
+            cache.debug_free(cpu, x);
+        }
         cpu.irq_save();
         cache.free_of(cpu, pfn, x);
     }
     /// Trims every CPU once, the caller last, then every node: asks for emptying, does not guarantee it.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
-        let cache = self.cache(cache);
-        let topology = self.pages.machine().topology();
-        for target in topology.cpu_ids().filter(|c| *c != cpu.id()) {
-            cpu.call_on(target, &|c| cache.trim_cpu(c));
-        }
-        cache.trim_cpu(cpu);
-        topology.node_ids().for_each(|n| cache.trim_node(cpu, n));
+        self.cache(cache).trim_everywhere(cpu);
     }
     fn period(&self) -> Option<Picos> {
         Some(TRIM_PERIOD)
@@ -202,9 +233,10 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     ///
     /// As in the original, objects of other CPUs' slabs that are met in the first pass end up on the rlist of the CPU that
     /// runs it, which may have been flushed before: up to freebatch - 1 objects stay there and their pages are lost.
-    /// Trimming every CPU until nothing is left avoids it. The cache must be idle.
+    /// Trimming every CPU until nothing is left avoids it, as does `quirk_destroy_leftovers: false`. The cache must be idle.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
         let cache = self.cache(cache);
+        assert!(cache.alive(), "slqb: cache {} destroyed twice", cache.spec.name);
         let left = cache.tear_down(cpu);
         cache.destroyed.poke(1 + left.warnings);
         left
@@ -214,7 +246,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         self.caches.len()
     }
     fn verify(&mut self) -> Result<(), Corruption> {
-        let mut slabs = report::slabs_by_cache(self.pages, self.caches.len());
+        let mut slabs = verify::slabs_by_cache(self.pages, self.caches.len());
         self.caches.iter_mut().zip(&mut slabs).try_for_each(|(c, slabs)| c.verify(slabs))
     }
     fn info(&mut self, cache: CacheId) -> CacheInfo {
@@ -242,9 +274,31 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         let infos: Vec<CacheInfo> = self.caches.iter_mut().rev().filter(|c| c.alive()).map(|c| c.info()).collect();
         Some(super::slabinfo_text(&infos))
     }
+    fn queues_text(&mut self) -> Option<String> {
+        Some(self.queues_as_text())
+    }
 }
 
 impl<'p, M: Machine> Slqb<'p, M> {
+    /// Sets hiwater and freebatch of a cache, either or both, while CPUs run (kernel: the cache's files of those names in
+    /// sysfs). Queues that are longer than the new values stay so until they are next flushed.
+    pub fn tune(
+        &self,
+        cpu: &M::Cpu,
+        cache: CacheId,
+        hiwater: Option<u64>,
+        freebatch: Option<u64>,
+    ) -> Result<(), Error> {
+        let cache = self.cache(cache);
+        let (h, f) = (hiwater.unwrap_or(cache.hiwater()), freebatch.unwrap_or(cache.freebatch()));
+        policy::check_batches("cache", h, f)?;
+        cpu.touch(cache.descriptor, Access::Write);
+        cache.hiwater.poke(h);
+        cache.freebatch.poke(f);
+        cache.tuned.poke(1);
+        Ok(())
+    }
+
     /// Bytes of a cache's CPU and node structures and pointer arrays.
     pub fn structure_bytes(&self) -> u64 {
         let topology = self.pages.machine().topology();
@@ -254,21 +308,20 @@ impl<'p, M: Machine> Slqb<'p, M> {
     #[inline]
     fn cache(&self, id: CacheId) -> &Cache<'p, M> {
         let cache = &self.caches[id.0 as usize];
-        debug_assert!(cache.alive(), "cache {} has been destroyed", cache.spec.name);
+        debug_assert!(cache.alive(), "slqb: cache {} has been destroyed", cache.spec.name);
         cache
     }
 
     fn add(&mut self, spec: CacheSpec, geometry: Geometry) -> CacheId {
         let id = CacheId(self.caches.len() as u32);
-        let asked = self.config.order.map(crate::units::Order);
-        let order_raised = asked.is_some_and(|o| o.bytes() < geometry.size);
-        self.caches.push(Cache::new(self.pages, id, spec, geometry, order_raised));
+        self.caches.push(Cache::new(self.pages, id, spec, geometry, &self.config));
         id
     }
 }
 
 impl<'p, M: Machine> Cache<'p, M> {
-    fn new(pages: &'p Pages<'p, M>, id: CacheId, spec: CacheSpec, geometry: Geometry, order_raised: bool) -> Self {
+    fn new(pages: &'p Pages<'p, M>, id: CacheId, spec: CacheSpec, geometry: Geometry, config: &Config) -> Self {
+        let asked = config.order.map(crate::units::Order);
         let machine = pages.machine();
         let topology = machine.topology();
         let (cpus, nodes) = (topology.cpus() as u64, topology.nodes() as u64);
@@ -284,8 +337,16 @@ impl<'p, M: Machine> Cache<'p, M> {
             pages,
             id,
             spec,
+            hiwater: Word::new(descriptor, geometry.hiwater),
+            freebatch: Word::new(descriptor, geometry.freebatch),
+            tuned: Word::new(descriptor, 0),
+            quirks: Quirks {
+                double_count: config.quirk_double_count,
+                lost_crossing: config.quirk_lost_crossing,
+                destroy_leftovers: config.quirk_destroy_leftovers,
+            },
+            order_raised: asked.is_some_and(|o| o.bytes() < geometry.size),
             geometry,
-            order_raised,
             smp: cpus > 1 || nodes > 1,
             numa: nodes > 1,
             descriptor,
@@ -306,113 +367,24 @@ impl<'p, M: Machine> Cache<'p, M> {
     fn alive(&self) -> bool {
         self.destroyed.peek() == 0
     }
-
-    /// Frees an object whose page has been looked up.
+    /// LIFO length above which a batch is flushed, and the size of one: in the descriptor's line, which its readers have
+    /// paid for.
     #[inline]
-    fn free_of(&self, cpu: &M::Cpu, pfn: Pfn, x: Addr) {
-        if self.numa && self.pages.node_of(pfn) != cpu.node() {
-            self.free_remote(cpu, self.owner(pfn), x);
-        } else {
-            self.free_local(cpu, x);
-        }
+    fn hiwater(&self) -> u64 {
+        self.hiwater.peek()
     }
-
-    /// Head frame of the slab that `x` is an object of; reads the page structure (kernel: virt_to_head_slb_page).
     #[inline]
-    fn slab_of(&self, cpu: &M::Cpu, x: Addr) -> Pfn {
-        assert!(self.pages.pfn_of(x).is_some(), "{}", self.no_object(x));
-        let pfn = self.pages.head(cpu, x);
-        assert!(self.owns(pfn), "{}", self.no_object(x));
-        debug_assert!(self.is_object(x), "{}", self.no_object(x));
-        pfn
+    fn freebatch(&self) -> u64 {
+        self.freebatch.peek()
     }
 
-    /// True if the frame is the head of a slab of this cache.
-    fn owns(&self, pfn: Pfn) -> bool {
-        self.pages.peek(pfn, Field::Flags) & SLAB != 0
-            && self.pages.peek(pfn, Field::Owner) >> 32 == u64::from(self.id.0 + 1)
-    }
-    /// True if an object of this cache begins at `x`.
-    fn is_object(&self, x: Addr) -> bool {
-        let Some(pfn) = self.pages.peek_head(x).filter(|p| self.owns(*p)) else { return false };
-        let first = self.pages.addr_of(pfn).plus(node::unpack(self.pages.peek(pfn, Field::Counters)).colour);
-        let from_first = x.0.wrapping_sub(first.0);
-        x >= first
-            && from_first.is_multiple_of(self.geometry.size)
-            && from_first / self.geometry.size < self.geometry.objects
-    }
-    #[cold]
-    fn no_object(&self, x: Addr) -> String {
-        let Some(pfn) = self.pages.peek_head(x) else {
-            return format!("cache {}: {x:?} is outside the arena", self.spec.name);
-        };
-        let owner = self.pages.peek(pfn, Field::Owner) >> 32;
-        let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
-        let found = if slab { format!("cache {}", owner - 1) } else { "no slab".into() };
-        let expected = format!("an object of cache {} ({} bytes apart)", self.id.0, self.geometry.size);
-        format!("cache {}: {x:?} in frame {pfn:?}: expected {expected}, found {found}", self.spec.name)
-    }
-
-    /// Empties what can be emptied, all of it on one CPU: LIFO and rlist of every CPU, then what came back, then nodes.
-    fn tear_down(&self, cpu: &M::Cpu) -> Destroyed {
-        let cpus: Vec<_> = self.pages.machine().topology().cpu_ids().collect();
-        cpu.irq_save();
-        if self.smp {
-            for &c in &cpus {
-                self.flush_all(cpu, self.cpu_list(c), self.take_from(cpu, c, |s| std::mem::take(&mut s.lifo)));
-                let (rlist, to) = self.take_from(cpu, c, |s| (std::mem::take(&mut s.rlist), s.rlist_to));
-                self.send_counted(cpu, rlist, to);
-            }
+    /// A round of trimming on every CPU, the running one last, then of every node (kernel: kmem_cache_shrink).
+    fn trim_everywhere(&self, cpu: &M::Cpu) {
+        let topology = self.pages.machine().topology();
+        for target in topology.cpu_ids().filter(|c| *c != cpu.id()) {
+            cpu.call_on(target, &|c| self.trim_cpu(c));
         }
-        let mut left = Destroyed::default();
-        for &c in &cpus {
-            let l = self.cpu_list(c);
-            let mut lifo = self.take_from(cpu, c, |s| std::mem::take(&mut s.lifo));
-            let claimed = self.claim(cpu, l);
-            self.attach(cpu, &mut lifo, claimed);
-            self.cpus.with(cpu, |s| node::count_claim(&mut s.counters, claimed.nr));
-            self.flush_all(cpu, l, lifo);
-            self.complain(cpu, l, &mut left);
-        }
-        for n in self.pages.machine().topology().node_ids().filter(|n| self.numa && !self.memoryless(*n)) {
-            let l = self.node_list(n);
-            let mut slot = self.nodes[usize::from(n.0)].lock(cpu);
-            self.claim_node(cpu, l, &mut slot);
-            while self.flush_node(cpu, l, &mut slot).objects > 0 {}
-            self.complain(cpu, l, &mut left);
-        }
-        left
-    }
-
-    /// Takes something out of the slot of CPU `c`, which does it itself.
-    fn take_from<R: Send>(&self, cpu: &M::Cpu, c: crate::units::CpuId, take: impl Fn(&mut CpuSlot) -> R + Sync) -> R {
-        let taken = Mutex::new(None);
-        cpu.call_on(c, &|on| {
-            let value = self.cpus.with(on, &take);
-            *taken.lock().unwrap() = Some(value);
-        });
-        taken.into_inner().unwrap().expect("call_on returns after the call")
-    }
-
-    fn flush_all(&self, cpu: &M::Cpu, l: ListId, mut lifo: Chain) {
-        while lifo.nr > 0 {
-            let flushed = self.flush(cpu, l, &mut lifo);
-            self.cpus.with(cpu, |s| flushed.count(&mut s.counters));
-        }
-    }
-
-    fn complain(&self, cpu: &M::Cpu, l: ListId, left: &mut Destroyed) {
-        let slabs = self.list(l).slabs.lock(cpu);
-        left.warnings += u64::from(slabs.nr_slabs != 0) + u64::from(!slabs.partial.is_empty());
-        left.pages_lost += slabs.nr_slabs * self.geometry.order.pages();
-    }
-}
-
-impl CpuSlot {
-    /// Everything this CPU counted, on whichever list.
-    fn caused(&self) -> Counters {
-        let mut sum = self.counters.clone();
-        sum.merge(&self.elsewhere);
-        sum
+        self.trim_cpu(cpu);
+        topology.node_ids().for_each(|n| self.trim_node(cpu, n));
     }
 }

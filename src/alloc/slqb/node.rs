@@ -4,13 +4,12 @@
 //! Lock order, outer to inner: `list_lock`, then `page_lock` or `remote_free.lock` (never both), then the page
 //! allocator's. A slab that becomes empty is freed with `page_lock` held; a new one is allocated with no lock held.
 
-use super::Cache;
 use super::chain::{Chain, NIL};
+use super::{Ask, Cache};
 use crate::alloc::{Counters, Stat};
-use crate::machine::{Access, Addr, Cpu, Event, Guard, Machine, SpinLock, Word, cost};
-use crate::page::{Field, FrameList, Page, PageFlags, Pfn};
-use crate::spec::Request;
-use crate::units::{CpuId, NodeId, Order};
+use crate::machine::{Access, Addr, Cpu, Guard, Machine, SpinLock, Word, cost};
+use crate::page::{Field, FrameList, Pfn};
+use crate::units::{CpuId, NodeId};
 
 /// Index of a list in its cache: CPU lists first, then node lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,13 +82,6 @@ pub(super) fn count_claim(counters: &mut Counters, objects: u64) {
     counters.add(Stat::ClaimRemoteListObjects, objects);
 }
 
-/// Counts an allocation from a new slab.
-fn count_new_slab(counters: &mut Counters) {
-    counters.count(Stat::SlqbAlloc);
-    counters.count(Stat::AllocSlabNew);
-    counters.count(Stat::AllocSlabFill);
-}
-
 impl<M: Machine> List<M> {
     /// An empty list in the structure at `hot`.
     pub fn new(machine: &M, hot: Addr, node: NodeId) -> Self {
@@ -105,14 +97,14 @@ impl<M: Machine> List<M> {
         }
     }
 
-    /// Publishes the new length of the partial list; the owner's hot line is written.
-    fn publish(&self, cpu: &M::Cpu, slabs: &Slabs) {
-        cpu.touch(self.hot, Access::Write);
-        self.nr_partial.poke(slabs.partial.len() as u64);
+    /// Publishes the new length of the partial list; the owner's hot line is written. Readers without the lock see it
+    /// from now on: a point of interaction.
+    pub fn publish(&self, cpu: &M::Cpu, slabs: &Slabs) {
+        self.nr_partial.store(cpu, slabs.partial.len() as u64);
     }
 }
 
-impl<M: Machine> Cache<'_, M> {
+impl<'p, M: Machine> Cache<'p, M> {
     /// Takes one object of the list's first partial slab. Exactly one: while the LIFO is empty every allocation costs
     /// one page_lock.
     pub(super) fn page_pop(&self, cpu: &M::Cpu, l: ListId) -> Option<Addr> {
@@ -124,7 +116,7 @@ impl<M: Machine> Cache<'_, M> {
         self.take_from_first(cpu, list, &mut slabs)
     }
 
-    fn take_from_first(&self, cpu: &M::Cpu, list: &List<M>, slabs: &mut Slabs) -> Option<Addr> {
+    pub(super) fn take_from_first(&self, cpu: &M::Cpu, list: &List<M>, slabs: &mut Slabs) -> Option<Addr> {
         let pfn = slabs.partial.first()?;
         cpu.work(cost::SLQB_PAGE_POP);
         let SlabState { inuse, colour } = unpack(self.pages.load(cpu, pfn, Field::Counters));
@@ -143,9 +135,6 @@ impl<M: Machine> Cache<'_, M> {
     }
 
     /// Puts an object back into its slab, which `slabs` owns; a slab that becomes empty is freed at once.
-    ///
-    /// Caches under RCU give their frames back here too. The kernel waits for a grace period, for the sake of readers
-    /// that still look at a freed object; the lab's tasks hold no such references between operations.
     fn put_in_page(&self, cpu: &M::Cpu, list: &List<M>, slabs: &mut Slabs, (pfn, x): (Pfn, Addr), f: &mut Flushed) {
         cpu.work(cost::SLQB_FLUSH_OBJECT);
         let SlabState { inuse, colour } = unpack(self.pages.peek(pfn, Field::Counters));
@@ -160,8 +149,7 @@ impl<M: Machine> Cache<'_, M> {
             }
             slabs.nr_slabs -= 1;
             f.freed += 1;
-            cpu.work(cost::SLQB_DISCARD);
-            self.pages.free_pages(cpu, Page::of(pfn, self.geometry.order));
+            self.discard(cpu, pfn);
         } else if inuse == self.geometry.objects {
             slabs.partial.push_front(self.pages, cpu, pfn);
             list.publish(cpu, slabs);
@@ -172,7 +160,7 @@ impl<M: Machine> Cache<'_, M> {
     /// Sends one batch of a LIFO home, most recently freed objects first (kernel: flush_free_list). Objects of slabs of
     /// list `l` go into their page, under one page_lock per run of them; others to the rlist of the running CPU.
     pub(super) fn flush(&self, cpu: &M::Cpu, l: ListId, lifo: &mut Chain) -> Flushed {
-        let mut flushed = Flushed { objects: self.geometry.freebatch.min(lifo.nr), ..Flushed::default() };
+        let mut flushed = Flushed { objects: self.freebatch().min(lifo.nr), ..Flushed::default() };
         if flushed.objects == 0 {
             return flushed;
         }
@@ -205,8 +193,7 @@ impl<M: Machine> Cache<'_, M> {
         }
         cpu.work(cost::SLQB_CLAIM);
         let mut remote = list.remote.lock(cpu);
-        cpu.touch(list.hot, Access::Write);
-        list.check.poke(0);
+        list.check.store(cpu, 0);
         list.remote_nr.poke(0);
         std::mem::take(&mut *remote)
     }
@@ -226,16 +213,19 @@ impl<M: Machine> Cache<'_, M> {
     /// keeping up the objects go into their pages right here.
     pub(super) fn send(&self, cpu: &M::Cpu, l: ListId, rlist: Chain) {
         let list = self.list(l);
-        if list.remote_nr.load(cpu) > self.geometry.remote_limit() {
+        if list.remote_nr.load(cpu) > self.hiwater() / 2 {
             return self.send_into_pages(cpu, list, rlist);
         }
         cpu.work(cost::SLQB_SPLICE);
         let mut remote = list.remote.lock(cpu);
         let was = remote.nr;
         remote.append(cpu, self.links(), rlist);
+        // Readers without the lock see the length from now on.
+        cpu.interact();
         list.remote_nr.poke(remote.nr);
-        // Only the upward crossing disturbs the owner's hot line.
-        if was < self.geometry.freebatch && remote.nr >= self.geometry.freebatch {
+        // Only the upward crossing disturbs the owner's hot line. Quirk: none is seen where freebatch came down to `was`.
+        let crossed = if self.quirks.lost_crossing { was < self.freebatch() } else { list.check.peek() == 0 };
+        if crossed && remote.nr >= self.freebatch() {
             list.check.store(cpu, 1);
         }
     }
@@ -257,77 +247,17 @@ impl<M: Machine> Cache<'_, M> {
         self.cpus.with(cpu, |s| flushed.count_slabs(&mut s.elsewhere));
     }
 
-    /// Makes a slab and takes its first object. It belongs to the running CPU's list if its page is of this CPU's node,
-    /// else to the list of the page's node.
-    #[cold]
-    pub(super) fn new_slab(&self, cpu: &M::Cpu, node: Option<NodeId>, want: Request) -> Option<Addr> {
-        // The colour is used up even if no page is found.
-        let colour = self.cpus.with(cpu, |s| {
-            let next = self.geometry.next_colour(s.colour_next);
-            std::mem::replace(&mut s.colour_next, next)
-        });
-        if !want.atomic {
-            // A caller that may sleep has interrupts on during the page allocation.
-            cpu.spend(Event::IrqDisableEnable);
-        }
-        let flags = PageFlags {
-            atomic: want.atomic,
-            this_node: want.this_node,
-            compound: self.geometry.order > Order(0),
-            ..PageFlags::default()
-        };
-        let pfn = self.pages.alloc_pages(cpu, self.geometry.order, node, flags)?.into_pfn();
-        self.link_objects(cpu, pfn, colour);
-        let home = self.pages.node_of(pfn);
-        if !self.numa || home == cpu.node() {
-            let l = self.cpu_list(cpu.id());
-            let x = self.adopt(cpu, l, pfn);
-            self.cpus.with(cpu, |s| count_new_slab(&mut s.counters));
-            x
-        } else {
-            let mut slot = self.nodes[usize::from(home.0)].lock(cpu);
-            let x = self.adopt(cpu, self.node_list(home), pfn);
-            self.count_on_node(cpu, &mut slot, count_new_slab);
-            x
-        }
-    }
-
-    fn link_objects(&self, cpu: &M::Cpu, pfn: Pfn, colour: u64) {
-        let g = &self.geometry;
-        cpu.work(cost::SLQB_NEW_SLAB);
-        cpu.work(cost::SLQB_NEW_OBJECT.times(g.objects));
-        let first = self.pages.addr_of(pfn).plus(colour);
-        for i in 0..g.objects {
-            let next = if i + 1 < g.objects { first.plus((i + 1) * g.size) } else { NIL };
-            self.links().set(cpu, first.plus(i * g.size), next);
-        }
-        self.pages.store(cpu, pfn, Field::Flags, SLAB);
-        self.pages.poke(pfn, Field::Extra, first.0);
-        self.pages.poke(pfn, Field::Counters, pack(SlabState { inuse: 0, colour }));
-    }
-
-    /// Gives a new slab to a list for life and takes its first object, in one hold of page_lock.
-    fn adopt(&self, cpu: &M::Cpu, l: ListId, pfn: Pfn) -> Option<Addr> {
-        let list = self.list(l);
-        let mut slabs = list.slabs.lock(cpu);
-        self.pages.poke(pfn, Field::Owner, u64::from(self.id.0 + 1) << 32 | u64::from(l.0));
-        slabs.nr_slabs += 1;
-        slabs.partial.push_front(self.pages, cpu, pfn);
-        list.publish(cpu, &slabs);
-        self.take_from_first(cpu, list, &mut slabs)
-    }
-
     /// Allocates from another node's list, and if the request allows from any node's (kernel: __remote_slab_alloc).
     #[cold]
-    pub(super) fn alloc_remote(&self, cpu: &M::Cpu, node: NodeId, want: Request) -> Option<Addr> {
+    pub(super) fn alloc_remote(&self, cpu: &M::Cpu, node: NodeId, ask: &Ask<'_, 'p, M>) -> Option<Addr> {
         cpu.leave_fast_path();
-        self.alloc_on_node(cpu, node, want).or_else(|| {
-            let zones = if want.this_node { &[][..] } else { &self.zonelists[usize::from(cpu.node().0)] };
-            zones.iter().find_map(|n| self.alloc_on_node(cpu, *n, want))
+        self.alloc_on_node(cpu, node, ask).or_else(|| {
+            let zones = if ask.want.this_node { &[][..] } else { &self.zonelists[usize::from(cpu.node().0)] };
+            zones.iter().find_map(|n| self.alloc_on_node(cpu, *n, ask))
         })
     }
 
-    fn alloc_on_node(&self, cpu: &M::Cpu, node: NodeId, want: Request) -> Option<Addr> {
+    fn alloc_on_node(&self, cpu: &M::Cpu, node: NodeId, ask: &Ask<'_, 'p, M>) -> Option<Addr> {
         let n = usize::from(node.0);
         if self.memoryless(node) {
             return None;
@@ -339,7 +269,7 @@ impl<M: Machine> Cache<'_, M> {
         let mut x = slot.lifo.pop(cpu, self.links());
         if x.is_none() && self.list(l).check.load(cpu) != 0 {
             self.claim_node(cpu, l, &mut slot);
-            if slot.lifo.nr > self.geometry.hiwater {
+            if slot.lifo.nr > self.hiwater() {
                 self.flush_node(cpu, l, &mut slot);
             }
             x = slot.lifo.pop(cpu, self.links());
@@ -355,7 +285,7 @@ impl<M: Machine> Cache<'_, M> {
             return x;
         }
         drop(slot);
-        self.new_slab(cpu, Some(node), want)
+        self.new_slab(cpu, Some(node), ask)
     }
 
     /// A round of trimming for a node's list: claim, then one batch, whatever the length.
@@ -382,7 +312,7 @@ impl<M: Machine> Cache<'_, M> {
     }
 
     /// Counts events on a node's list, and for the per-CPU report on the CPU that caused them.
-    fn count_on_node(&self, cpu: &M::Cpu, slot: &mut NodeSlot, events: impl Fn(&mut Counters)) {
+    pub(super) fn count_on_node(&self, cpu: &M::Cpu, slot: &mut NodeSlot, events: impl Fn(&mut Counters)) {
         events(&mut slot.counters);
         self.cpus.with(cpu, |s| events(&mut s.elsewhere));
     }
@@ -410,6 +340,8 @@ impl<M: Machine> Cache<'_, M> {
 
 /// Flag bit of a slab's head frame.
 pub(super) const SLAB: u64 = 1 << 1;
+/// Set instead in an empty slab that waits for a grace period; `Counters` has the time it is over.
+pub(super) const WAITING: u64 = 1 << 2;
 
 /// The `Counters` word of a slab's head frame. `inuse` counts every object that has left the page, held by users or
 /// waiting in a queue; `colour` is the byte offset of object 0.
@@ -419,7 +351,7 @@ pub(super) struct SlabState {
     pub colour: u64,
 }
 
-fn pack(s: SlabState) -> u64 {
+pub(super) fn pack(s: SlabState) -> u64 {
     s.inuse | s.colour << 32
 }
 pub(super) fn unpack(word: u64) -> SlabState {

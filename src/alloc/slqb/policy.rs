@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::debug::{Debug, DebugOption, TRACK};
 use crate::alloc::{Configuration, Parameter};
 use crate::error::Error;
 use crate::spec::CacheSpec;
@@ -21,6 +22,15 @@ pub struct Config {
     pub hiwater: Option<u64>,
     /// Objects of one flush; `None` is the formula of the object size.
     pub freebatch: Option<u64>,
+    /// Debug option as on the kernel's command line (see [`super::debug`]); empty: none.
+    pub debug: String,
+    /// The original counts an allocation of a CPU without local memory twice: on the node's list and on its own.
+    pub quirk_double_count: bool,
+    /// The original sets the check flag at the upward crossing of freebatch only, and misses it if freebatch is lowered
+    /// below the length that remote_free has.
+    pub quirk_lost_crossing: bool,
+    /// The original's destruction passes over the CPUs once and loses what its own first pass puts on its rlist.
+    pub quirk_destroy_leftovers: bool,
 }
 
 impl Configuration for Config {
@@ -44,11 +54,41 @@ impl Configuration for Config {
             unit: "objects",
             meaning: "objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)",
         },
+        Parameter {
+            name: "debug",
+            unit: "",
+            meaning: "debug letters F Z P U or - and a prefix of names, as \"FZ,kmalloc\"; empty: none (slqb_debug)",
+        },
+        Parameter {
+            name: "quirk_double_count",
+            unit: "",
+            meaning: "count an allocation of a CPU without local memory on its own list too, as the original",
+        },
+        Parameter {
+            name: "quirk_lost_crossing",
+            unit: "",
+            meaning: "miss the check flag when freebatch is lowered below a queue's length, as the original",
+        },
+        Parameter {
+            name: "quirk_destroy_leftovers",
+            unit: "",
+            meaning: "destroy a cache in one pass, which can leave objects and lose their pages, as the original",
+        },
     ];
 
     fn era(era: &str) -> Option<Self> {
-        let none = Config { era: era.into(), order: None, min_objects: 1, hiwater: None, freebatch: None };
-        (era == "2.6.29").then_some(none)
+        let defaults = Config {
+            era: era.into(),
+            order: None,
+            min_objects: 1,
+            hiwater: None,
+            freebatch: None,
+            debug: String::new(),
+            quirk_double_count: true,
+            quirk_lost_crossing: true,
+            quirk_destroy_leftovers: true,
+        };
+        (era == "2.6.29").then_some(defaults)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -61,16 +101,32 @@ impl Configuration for Config {
         if self.freebatch == Some(0) {
             return Err(Error::new("allocator.freebatch", 0, "1 or more"));
         }
+        if let Err(right) = DebugOption::parse(&self.debug) {
+            return Err(Error::new("allocator.debug", format!("{:?}", self.debug), right));
+        }
         match (self.hiwater, self.freebatch) {
-            (Some(h), Some(f)) if h < f - 1 => {
-                Err(Error::new("allocator.hiwater", h, format!("freebatch - 1 = {} or more", f - 1)))
-            }
+            (Some(h), Some(f)) => check_batches("allocator", h, f),
             _ => Ok(()),
         }
     }
 }
 
-/// Shape of a cache. `objects·size + colour_range = bytes of a slab`; object `i` of a slab lies at
+/// Refuses a pair that sysfs refuses (slqb.md §13): a batch is 1 or more and at most one longer than the LIFO may be.
+pub(super) fn check_batches(part: &str, hiwater: u64, freebatch: u64) -> Result<(), Error> {
+    if freebatch == 0 {
+        return Err(Error::new(format!("{part}.freebatch"), 0, "1 or more"));
+    }
+    if hiwater < freebatch - 1 {
+        return Err(Error::new(
+            format!("{part}.hiwater"),
+            hiwater,
+            format!("freebatch - 1 = {} or more", freebatch - 1),
+        ));
+    }
+    Ok(())
+}
+
+/// Shape of a cache. `objects·size + colour_range = bytes of a slab` without debugging, which has no colours; object `i` of a slab lies at
 /// `start + colour + i·size`, its link `offset` bytes further on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -96,12 +152,15 @@ pub struct Geometry {
     pub colour_range: u64,
     /// Step from one slab's colour to the next one's.
     pub colour_off: u64,
+    /// What is checked in its objects.
+    pub debug: Debug,
 }
 
 impl Geometry {
     /// The shape a cache gets; `None` if no order up to 10 holds `min_objects`.
     pub fn of(spec: &CacheSpec, config: &Config) -> Option<Geometry> {
-        let (align, inuse, offset, size) = layout(spec);
+        let debug = DebugOption::parse(&config.debug).expect("an option that check() has seen").of(spec);
+        let (align, inuse, offset, size) = layout(spec, debug);
         let order = order(size, u32::from(config.order.unwrap_or(0)), config.min_objects)?;
         let objects = order.bytes() / size;
         let (freebatch, hiwater) = batches(size, config);
@@ -115,8 +174,9 @@ impl Geometry {
             objects,
             freebatch,
             hiwater,
-            colour_range: order.bytes() - objects * size,
-            colour_off: spec.align.max(LINE),
+            colour_range: if debug.any() { 0 } else { order.bytes() - objects * size },
+            colour_off: if debug.any() { 0 } else { spec.align.max(LINE) },
+            debug,
         })
     }
 
@@ -126,23 +186,23 @@ impl Geometry {
         if next >= self.colour_range { 0 } else { next }
     }
 
-    /// `remote_free` length above which remote CPUs free into the pages themselves.
-    pub fn remote_limit(&self) -> u64 {
-        self.hiwater / 2
-    }
-
     /// Most objects that one CPU's queues hold at rest when one CPU flushes to it: LIFO, rlist, remote_free (§16).
     pub fn queued_bound(&self) -> u64 {
-        self.hiwater + (self.freebatch - 1) + self.remote_limit() + self.freebatch
+        self.hiwater + (self.freebatch - 1) + self.hiwater / 2 + self.freebatch
     }
 }
 
-/// Alignment, end of the object's own bytes, link offset and stride (§4.1, without debugging).
-fn layout(spec: &CacheSpec) -> (u64, u64, u64, u64) {
-    let inuse = round_up(spec.size, 8);
-    // What a reader under RCU or a constructor relies on must survive on the free list: the link goes behind it.
-    let behind = spec.typesafe_by_rcu || spec.ctor;
-    let (offset, used) = if behind { (inuse, inuse + 8) } else { (0, inuse) };
+/// Alignment, end of the object's own bytes, link offset and stride (§4.1).
+fn layout(spec: &CacheSpec, debug: Debug) -> (u64, u64, u64, u64) {
+    // The red zone begins right behind the object: it takes the padding, or a word of its own.
+    let no_padding = debug.red_zone && spec.size.is_multiple_of(8);
+    let inuse = round_up(spec.size, 8) + if no_padding { 8 } else { 0 };
+    // What a reader under RCU, a constructor or poison relies on must survive on the free list: the link goes behind it.
+    let behind = spec.typesafe_by_rcu || spec.ctor || debug.poison;
+    let (offset, mut used) = if behind { (inuse, inuse + 8) } else { (0, inuse) };
+    used += if debug.user { 2 * TRACK } else { 0 };
+    // A guard between neighbours.
+    used += if debug.red_zone { 8 } else { 0 };
     let align = round_up(spec.align.max(spec.halved_line()).max(8), 8);
     (align, inuse, offset, round_up(used, align))
 }

@@ -2,7 +2,9 @@
 //! of one to four CPUs and nodes.
 
 mod lab;
+mod odd;
 mod properties;
+mod rules;
 mod tables;
 
 use lab::{Lab, Shape, config, lab};

@@ -430,6 +430,51 @@ mod tests {
         assert!(Machinery::for_topology(3, 2, 64 << 20).unwrap_err().to_string().contains("machine.cpus = 3"));
     }
 
+    /// The table that the presets were made from, cell by cell; an empty cell does not exist on that machine. (The number of
+    /// threads a core is 1 where all of them would be more CPUs than a machine has here.)
+    #[test]
+    fn the_presets_are_the_table() {
+        let mut table = csv::Reader::from_reader(&include_bytes!("machine_presets.csv")[..]);
+        let head = table.headers().unwrap().clone();
+        let rows: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
+        for (column, name) in head.iter().enumerate().filter(|(_, n)| names().contains(n)) {
+            let m = Machinery::preset(name, &BTreeMap::new(), None, Placement::Spread).unwrap();
+            for row in &rows {
+                let (key, cell) = (&row[0], &row[column]);
+                let found = m.values.get(key).map(|v| match &v.value {
+                    Scalar::Number(n) => *n,
+                    Scalar::Word(w) => w.parse().unwrap_or(f64::NAN),
+                });
+                let word = m.word(key).unwrap_or_default();
+                if cell.is_empty() {
+                    assert_eq!(found, None, "{name}, {key}");
+                } else if key == "smt" && m.all_cpus() * 2 > MAX_CPUS {
+                    assert_eq!(found, Some(1.0), "{name}");
+                } else {
+                    let same = cell.parse().is_ok_and(|c: f64| found == Some(c)) || word == cell;
+                    assert!(same, "{name}, {key}: {cell} in the table, {found:?} {word}");
+                }
+            }
+        }
+        assert_eq!(names().len(), head.len() - 4 + 1, "every column is a preset; small-2008 has none");
+    }
+
+    #[test]
+    fn a_machine_to_order_goes_by_the_usual_names() {
+        let order = |set: &[(&str, f64)]| {
+            let o = set.iter().map(|(k, v)| (k.to_string(), Scalar::Number(*v))).collect();
+            Machinery::preset("opteron-2x4-2007", &o, None, Placement::Spread)
+        };
+        let m =
+            order(&[("sockets", 4.0), ("cores_per_socket", 6.0), ("threads_per_core", 2.0), ("nodes", 8.0)]).unwrap();
+        assert_eq!((m.all_cpus(), m.word("kernel").as_deref()), (48, Some("6.18")));
+        let t = m.topology();
+        assert_eq!((t.nodes(), t.cpus_on(NodeId(0)), t.cpus_on(NodeId(7))), (8, 6, 6));
+        assert_eq!(order(&[("memory", 4.0)]).unwrap().node_bytes().unwrap(), 2 << 30);
+        assert_eq!(order(&[("clock_ghz", 3.0), ("l2_kb", 1024.0)]).unwrap().number("l2").unwrap(), 1024.0);
+        assert!(order(&[("sockets", 2.0), ("nodes", 3.0)]).unwrap_err().to_string().contains("machine.numa_nodes = 3"));
+    }
+
     #[test]
     fn impossible_machines_are_refused_by_name() {
         for (cpus, part) in [(0, "machine.cpus = 0"), (9, "1..8"), (100_000, "1..8")] {

@@ -1,15 +1,19 @@
 //! The line directory: who holds each cache line, and what an access therefore costs (machine-model.md §3).
 //!
-//! One record of eight u32 per line: `[owner:16 state:8 home:8] [l1] [l2] [llc] [sharers lo] [sharers hi] [-] [-]`.
+//! One record of eight u32 per line: `[owner:16 state:8 home:8] [l1] [l2] [llc] [sharers lo] [sharers hi] [until] [length]`.
 //! States: 0 invalid (in memory only), 1 exclusive clean, 2 modified, 3 shared. `owner` is the only holder in states 1
 //! and 2 and the last CPU that touched the line in state 3. `l1`, `l2`, `llc` are the fill counters of the owner's
 //! caches when it last touched the line: the line is still resident if fewer than the cache's lines × κ have been filled
 //! since (fill-count residency, §3.3). Sharers are a bit per CPU; beyond 64 CPUs a bit per group of neighbours.
 //!
+//! `until` and `length` are the stretch of time, in units of 64 ps, in which the line is on its way between caches: a transfer
+//! that comes within it waits for its end, so that CPUs that hammer one line get it one after the other (§3.4).
+//!
 //! A line that many CPUs read (a cache descriptor) changes its last toucher all the time, so what a sharer that was
 //! not the last one still holds is kept in a small per-CPU table, 1,024 lines by line number.
 
 use super::cost::CostModel;
+use super::lru::Exact;
 use crate::machine::memory::Records;
 use crate::machine::{Access, Addr};
 use crate::topology::{Distance, Topology};
@@ -21,6 +25,10 @@ const MODIFIED: u32 = 2;
 const SHARED: u32 = 3;
 const NOBODY: usize = 0xffff;
 const SHARED_TABLE: usize = 1024;
+/// Transfers are timed in units of 2 to this many picoseconds.
+const TRANSFER_UNIT: u32 = 6;
+/// Longest wait for a bus: two microseconds, about 300 lines.
+const FAR_AHEAD: u64 = 2_000_000;
 /// Prefetches of a CPU that can be under way at once.
 const PREFETCHES: usize = 4;
 
@@ -74,6 +82,11 @@ pub(super) struct Coherence {
     same_l2: Vec<u64>,
     same_socket: Vec<u64>,
     group_shift: u32,
+    /// Sets and ways instead of fill counts (residency = exact).
+    exact: Option<Box<Exact>>,
+    /// When each socket's front-side bus is free (bus = contended).
+    buses: Vec<u64>,
+    sockets: Vec<usize>,
     node_starts: Vec<u64>,
     arena: u64,
     /// The last access moved a line from another CPU's cache, or took the others' copies away.
@@ -81,7 +94,7 @@ pub(super) struct Coherence {
 }
 
 impl Coherence {
-    pub(super) fn new(t: &Topology, _cost: &CostModel, arena: u64, end: u64) -> Result<Coherence, String> {
+    pub(super) fn new(t: &Topology, cost: &CostModel, arena: u64, end: u64) -> Result<Coherence, String> {
         let n = t.cpus();
         let group_shift = n.div_ceil(64).next_power_of_two().trailing_zeros();
         let bit = |c: usize| 1u64 << (c >> group_shift);
@@ -119,6 +132,9 @@ impl Coherence {
             same_socket: (0..n).map(|c| mask(c, Distance::CrossCcd)).collect(),
             distances,
             group_shift,
+            exact: cost.exact.map(|shape| Box::new(Exact::new(t, shape))),
+            buses: vec![0; count(&|c| place(c).socket)],
+            sockets: (0..n).map(|c| usize::from(place(c).socket)).collect(),
             node_starts,
             arena,
             moved: false,
@@ -157,7 +173,10 @@ impl Coherence {
     }
 
     /// Finds at which level `cpu` still holds a line it touched when its counters stood at `stamps`.
-    fn level(&self, cost: &CostModel, cpu: usize, stamps: [u32; 3]) -> Level {
+    fn level(&self, cost: &CostModel, cpu: usize, line: usize, stamps: [u32; 3]) -> Level {
+        if let Some(exact) = &self.exact {
+            return [Level::L1, Level::L2, Level::Llc, Level::Memory][exact.level(cpu, line)];
+        }
         let c = &self.cpus[cpu];
         if c.l1_fills.wrapping_sub(stamps[0]) < cost.resident[0] {
             Level::L1
@@ -211,7 +230,7 @@ impl Coherence {
         let (owner, state) = (r[0] as usize & 0xffff, (r[0] >> 16) & 0xff);
         // Fast case: the line is ours alone and in the first-level cache.
         let own = owner == cpu && (state == MODIFIED || state == EXCLUSIVE);
-        let ps = if own && self.cpus[cpu].l1_fills.wrapping_sub(r[1]) < cost.resident[0] {
+        let ps = if own && self.exact.is_none() && self.cpus[cpu].l1_fills.wrapping_sub(r[1]) < cost.resident[0] {
             if access != Access::Read && state != MODIFIED {
                 self.lines.at(line)[0] = (r[0] & 0xff00_ffff) | MODIFIED << 16;
             }
@@ -255,12 +274,12 @@ impl Coherence {
                 (self.memory_latency(cost, cpu, home), Level::Memory, s, 0)
             }
             EXCLUSIVE | MODIFIED if owner == cpu => {
-                let level = self.level(cost, cpu, stamps);
+                let level = self.level(cost, cpu, line, stamps);
                 (self.level_latency(cost, cpu, level, home), level, if store { MODIFIED } else { state }, 0)
             }
             EXCLUSIVE | MODIFIED => {
                 let d = self.distance(cpu, owner);
-                let held = self.level(cost, owner, stamps);
+                let held = self.level(cost, owner, line, stamps);
                 let here = self.cpus[cpu].llc == self.cpus[owner].llc;
                 let (latency, level) = match held {
                     Level::L1 | Level::L2 if state == MODIFIED => (Self::transfer(cost, d), Level::Llc),
@@ -274,12 +293,12 @@ impl Coherence {
             }
             _ => {
                 let level = if owner == cpu {
-                    self.level(cost, cpu, stamps)
+                    self.level(cost, cpu, line, stamps)
                 } else if sharers & me != 0 {
                     self.shared_level(cost, cpu, line)
                 } else if self.cpus.get(owner).is_some_and(|o| o.llc == self.cpus[cpu].llc)
                     && cost.llc > 0
-                    && self.level(cost, owner, stamps) != Level::Memory
+                    && self.level(cost, owner, line, stamps) != Level::Memory
                 {
                     Level::Llc
                 } else {
@@ -302,6 +321,26 @@ impl Coherence {
                     (Self::transfer(cost, far) + cost.shared_extra, level, MODIFIED, 0)
                 }
             }
+        };
+        if self.exact.is_some() {
+            self.use_exact(cpu, line, store, state, owner, sharers);
+        }
+        let other = (owner != cpu && owner != NOBODY && self.moved).then_some(owner);
+        let latency = match level {
+            _ if self.moved => latency + self.wait_for_line(line, now, latency),
+            Level::Memory => {
+                // On its way from memory: a transfer meanwhile waits for it.
+                let record = self.lines.at(line);
+                record[7] = (latency >> TRANSFER_UNIT).max(1) as u32;
+                record[6] = ((now >> TRANSFER_UNIT) as u32).wrapping_add(record[7]);
+                latency
+            }
+            _ => latency,
+        };
+        let latency = if cost.bus_line > 0 && matches!(level, Level::Llc | Level::Memory) {
+            latency + self.wait_for_bus(cost, cpu, other, 1, now)
+        } else {
+            latency
         };
         self.fill(cpu, level, 1);
         let c = &self.cpus[cpu];
@@ -329,8 +368,53 @@ impl Coherence {
         }
     }
 
+    /// Exact residency: the line comes in here, and a store takes it away elsewhere.
+    fn use_exact(&mut self, cpu: usize, line: usize, store: bool, state: u32, owner: usize, sharers: u64) {
+        let shift = self.group_shift;
+        let Some(exact) = &mut self.exact else { return };
+        if store && state != INVALID {
+            let shares = |c: usize| state == SHARED && sharers & (1 << (c >> shift)) != 0;
+            for other in (0..self.cpus.len()).filter(|&c| c != cpu && (c == owner || shares(c))) {
+                exact.take_away(other, line);
+            }
+        }
+        exact.touch(cpu, line);
+    }
+
+    /// How long a transfer of `latency` that starts at `now` waits for those before it.
+    fn wait_for_line(&mut self, line: usize, now: u64, latency: u64) -> u64 {
+        let record = self.lines.at(line);
+        let (at, length) = ((now >> TRANSFER_UNIT) as u32, (latency >> TRANSFER_UNIT).max(1) as u32);
+        let ahead = record[6].wrapping_sub(at);
+        let waits = ahead > 0 && ahead <= record[7];
+        let wait = if waits { ahead } else { 0 };
+        record[6] = at.wrapping_add(wait).wrapping_add(length);
+        record[7] = if waits { (record[7] + length).min(1 << 20) } else { length };
+        u64::from(wait) << TRANSFER_UNIT
+    }
+
+    /// How long `lines` lines to `cpu` (from the caches of `other`, if not from memory) wait for the front-side buses they
+    /// occupy. A bus that a CPU which ran ahead holds in the far future is no reason to wait.
+    fn wait_for_bus(&mut self, cost: &CostModel, cpu: usize, other: Option<usize>, lines: u64, now: u64) -> u64 {
+        if other.is_some_and(|o| self.cpus[o].l2 == self.cpus[cpu].l2) {
+            return 0;
+        }
+        let own = self.sockets[cpu];
+        let also = other.map(|o| self.sockets[o]);
+        let takes = |bus: usize| bus == own || Some(bus) == also || cost.bus_snooped;
+        let free = (0..self.buses.len()).filter(|&b| takes(b)).map(|b| self.buses[b]).max().unwrap_or(0);
+        let wait = Some(free.saturating_sub(now)).filter(|w| *w < FAR_AHEAD).unwrap_or(0);
+        for bus in (0..self.buses.len()).filter(|&b| takes(b)) {
+            self.buses[bus] = now + wait + lines * cost.bus_line;
+        }
+        wait
+    }
+
     /// Level at which a sharer that was not the last toucher holds a shared line.
     fn shared_level(&self, cost: &CostModel, cpu: usize, line: usize) -> Level {
+        if self.exact.is_some() {
+            return self.level(cost, cpu, line, [0; 3]);
+        }
         let c = &self.cpus[cpu];
         let (tag, stamp) = c.shared[line % SHARED_TABLE];
         if tag == line as u32 && c.l1_fills.wrapping_sub(stamp) < cost.resident[0] { Level::L1 } else { Level::L2 }
@@ -354,6 +438,9 @@ impl Coherence {
 
     /// Counts `lines` of user memory as filled into the first- and second-level cache.
     pub(super) fn footprint(&mut self, cpu: usize, lines: u32) {
+        if let Some(exact) = &mut self.exact {
+            exact.footprint(cpu, lines);
+        }
         self.fill(cpu, Level::Llc, lines);
     }
 
@@ -370,29 +457,54 @@ impl Coherence {
     /// Charges a payload copy: one record per page, lines × latency / MLP for what is not in the own caches, plus
     /// the copy itself at the hot rate. The user's side of the copy is taken to be hot; both sides fill the caches.
     /// A copy longer than a page is charged on the record of its first page.
-    pub(super) fn copy(&mut self, cost: &CostModel, cpu: usize, addr: Addr, bytes: u64, write: bool) -> u64 {
+    pub(super) fn copy(&mut self, cost: &CostModel, cpu: usize, addr: Addr, bytes: u64, write: bool, now: u64) -> u64 {
         let page = (addr.0 / PAGE_SIZE) as usize;
         let n = bytes.div_ceil(LINE);
         let r = *self.blobs.at(page);
         let (owner, dirty, used) = (r[0] as usize & 0xffff, (r[0] >> 16) & 1 == 1, (r[0] >> 17) & 1 == 1);
         let home = self.node_of_byte(addr.0);
         let stamps = [r[1], r[2], r[3]];
-        let (latency, level) = if !used {
-            (self.memory_latency(cost, cpu, home), Level::Memory)
-        } else if owner == cpu {
-            let level = self.level(cost, cpu, stamps);
-            (
-                if level == Level::L1 || level == Level::L2 { 0 } else { self.level_latency(cost, cpu, level, home) },
-                level,
-            )
-        } else {
-            match self.level(cost, owner, stamps) {
-                Level::Memory => (self.memory_latency(cost, cpu, home), Level::Memory),
-                _ if !dirty && (self.cpus[cpu].llc != self.cpus[owner].llc || cost.llc == 0) => {
-                    (self.memory_latency(cost, cpu, home), Level::Memory)
+        let first = addr.line() as usize;
+        let one = |line: usize| {
+            if !used {
+                (self.memory_latency(cost, cpu, home), Level::Memory)
+            } else if owner == cpu {
+                match self.level(cost, cpu, line, stamps) {
+                    near @ (Level::L1 | Level::L2) => (0, near),
+                    far => (self.level_latency(cost, cpu, far, home), far),
                 }
-                _ => (self.transfer_between(cost, cpu, owner), Level::Llc),
+            } else {
+                match self.level(cost, owner, line, stamps) {
+                    Level::Memory => (self.memory_latency(cost, cpu, home), Level::Memory),
+                    _ if !dirty && (self.cpus[cpu].llc != self.cpus[owner].llc || cost.llc == 0) => {
+                        (self.memory_latency(cost, cpu, home), Level::Memory)
+                    }
+                    _ => (self.transfer_between(cost, cpu, owner), Level::Llc),
+                }
             }
+        };
+        // The cheap rule knows one level for the whole blob, the exact one a level per line.
+        let (sum, level) = if self.exact.is_some() {
+            let sum = (0..n as usize).map(|i| one(first + i).0).sum();
+            (sum, one(first).1)
+        } else {
+            let (latency, level) = one(first);
+            (n * latency, level)
+        };
+        if let Some(exact) = &mut self.exact {
+            for line in first..first + n as usize {
+                if write && used && owner != cpu {
+                    exact.take_away(owner, line);
+                }
+                exact.touch(cpu, line);
+            }
+            exact.footprint(cpu, n as u32);
+        }
+        let bus = if cost.bus_line > 0 && matches!(level, Level::Llc | Level::Memory) {
+            let other = (used && owner != cpu && level == Level::Llc).then_some(owner);
+            self.wait_for_bus(cost, cpu, other, n, now)
+        } else {
+            0
         };
         self.fill(cpu, level, n as u32);
         self.fill(cpu, Level::L2, n as u32);
@@ -401,6 +513,6 @@ impl Coherence {
         let record = self.blobs.at(page);
         record[0] = cpu as u32 | u32::from(write || (dirty && owner == cpu)) << 16 | 1 << 17;
         record[1..4].copy_from_slice(&stamps);
-        ((bytes * cost.copy_x1024) >> 10) + n * latency / cost.mlp
+        ((bytes * cost.copy_x1024) >> 10) + sum / cost.mlp + bus
     }
 }

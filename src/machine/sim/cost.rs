@@ -51,6 +51,60 @@ pub struct CostModel {
     pub reread_cap: usize,
     /// Kind of plain spin locks.
     pub locks: LockKind,
+    /// What an idle CPU does.
+    pub idle: IdleStates,
+    /// Time of a line on a front-side bus; 0: buses are free.
+    pub bus_line: u64,
+    /// Every bus sees every line (no snoop filter).
+    pub bus_snooped: bool,
+    /// Speed of each of two busy sibling threads, in 1/1024.
+    pub smt_x1024: u64,
+    /// How far a visible action may pass others (order = skewed); 0: exact order.
+    pub skew: u64,
+    /// Sets and ways of the three cache levels, for exact residency; empty when the cheap rule is used.
+    pub exact: Option<[(usize, usize); 3]>,
+}
+
+/// What an idle CPU does, and what leaving that costs beyond `ipi_to_run_c1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleStates {
+    /// It halts (C1).
+    C1,
+    /// It polls a flag: no interrupt is sent, and it runs after this time.
+    Poll(u64),
+    /// It goes deeper the longer it slept the last time: pairs of (least last sleep, exit time beyond that of C1), deepest
+    /// last (machine-model.md §15.3).
+    Deep([(u64, u64); 3]),
+}
+
+impl IdleStates {
+    fn new(m: &Machinery, micros: impl Fn(&str) -> Result<Option<u64>, Error>) -> Result<IdleStates, Error> {
+        Ok(match m.word("idle_states").as_deref() {
+            Some("poll") => IdleStates::Poll((m.number("idle_poll_exit")? * 1000.0).round() as u64),
+            Some("deep") => {
+                let c1 = micros("idle_c1_exit")?.unwrap_or(0);
+                let state = |name: &str, least: &dyn Fn(u64) -> u64| {
+                    micros(name).map(|exit| exit.map_or((u64::MAX, 0), |e| (least(e), e.saturating_sub(c1))))
+                };
+                IdleStates::Deep([
+                    state("idle_c1e_exit", &|_| 20_000_000)?,
+                    state("idle_c3_exit", &|exit| 3 * exit)?,
+                    state("idle_c6_exit", &|exit| 3 * exit)?,
+                ])
+            }
+            _ => IdleStates::C1,
+        })
+    }
+
+    /// Exit time beyond that of C1 for a CPU that slept `last` the last time.
+    pub fn extra(self, last: u64) -> u64 {
+        match self {
+            IdleStates::Deep(states) => {
+                states.iter().filter(|(least, _)| last >= *least).map(|(_, exit)| *exit).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl CostModel {
@@ -59,6 +113,7 @@ impl CostModel {
         let period = 1000.0 / m.number("freq")?;
         let cycles = |name: &str| m.optional(name).map(|v| v.map_or(0, |c| (c * period).round() as u64));
         let nanos = |name: &str| m.optional(name).map(|v| v.map_or(0, |ns| (ns * 1000.0).round() as u64));
+        let micros = |name: &str| m.optional(name).map(|v| v.map(|us| (us * 1e6).round() as u64));
         let part = |name: &str| m.number(name).map(|v| (v * 1024.0).round() as u64);
         let kappa = m.number("residency_kappa")?;
         let resident = |name: &str| m.number(name).map(|kib| (kib * 16.0 * kappa) as u32);
@@ -101,8 +156,29 @@ impl CostModel {
             ipi_to_run: scaled(nanos("ipi_to_run_c1")?),
             reread_x1024: part("handoff_reread")?,
             reread_cap: m.number("handoff_reread_cap")? as usize,
+            idle: IdleStates::new(m, micros)?,
+            bus_line: match (m.word("bus").as_deref(), m.optional("fsb")?) {
+                (Some("contended"), Some(gb_s)) if gb_s > 0.0 => (64.0 * 1000.0 / gb_s).round() as u64,
+                (Some("contended"), _) => {
+                    return Err(Error::new("machine.bus", "\"contended\"", "a machine with a front-side bus (fsb)"));
+                }
+                _ => 0,
+            },
+            bus_snooped: m.word("snoop_filter").as_deref() != Some("yes"),
+            smt_x1024: part("smt_speed")?,
+            skew: if m.word("order").as_deref() == Some("skewed") { nanos("skew_max")? } else { 0 },
+            exact: (m.word("residency").as_deref() == Some("exact")).then(|| shape(m)).transpose()?,
             locks: LockKind::named(&m.word("locks").unwrap_or_default(), m.kernel()),
         })
+    }
+
+    /// The figures of the same machine with its clock at `part` of the full one.
+    pub fn slowed(m: &Machinery, part: f64) -> Result<CostModel, Error> {
+        let mut slow = m.clone();
+        if let Some(v) = slow.values.get_mut("freq") {
+            v.value = crate::machine::presets::Scalar::Number(m.number("freq")? * part);
+        }
+        CostModel::new(&slow)
     }
 
     /// Time of `n` instructions.
@@ -123,4 +199,14 @@ impl CostModel {
             Event::IpiSend => 6,
         }]
     }
+}
+
+/// Sets and ways of the three levels (the last one may not exist: one set, no way).
+fn shape(m: &Machinery) -> Result<[(usize, usize); 3], Error> {
+    let level = |size: &str, ways: usize| {
+        let lines = m.number(size)? as usize * 1024 / crate::units::LINE as usize;
+        Ok(if lines == 0 { (1, 0) } else { ((lines / ways).max(1), ways) })
+    };
+    let ways = |key: &str| Ok(m.optional(key)?.map_or(16, |w| (w as usize).max(1)));
+    Ok([level("l1d", ways("l1d_assoc")?)?, level("l2", ways("l2_assoc")?)?, level("llc", 16)?])
 }

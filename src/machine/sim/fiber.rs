@@ -15,6 +15,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::World;
+use super::cost::IdleStates;
 use crate::machine::percpu::Mailboxes;
 use crate::machine::{Access, Addr, Arena, Cpu, Event, Operation, Section, Wakeup};
 use crate::topology::Topology;
@@ -107,17 +108,17 @@ impl Cpu for SimCpu {
     #[inline]
     fn work(&self, instructions: Instr) {
         self.with(|w| {
-            let ps = w.cost.instructions(instructions);
-            w.spend(self.index(), ps);
+            let ps = w.cost_of(self.index()).instructions(instructions);
+            w.work(self.index(), ps);
         });
     }
     fn delay(&self, time: Picos) {
-        self.with(|w| w.spend(self.index(), time.0));
+        self.with(|w| w.work(self.index(), time.0));
     }
     #[inline]
     fn spend(&self, event: Event) {
         self.with(|w| {
-            let ps = w.cost.event(event);
+            let ps = w.cost_of(self.index()).event(event);
             w.spend(self.index(), ps);
         });
     }
@@ -150,7 +151,8 @@ impl Cpu for SimCpu {
     }
     fn copy(&self, _arena: &Arena, addr: Addr, bytes: u64, write: bool) {
         self.with(|w| {
-            let ps = w.memory.copy(&w.cost, self.index(), addr, bytes, write);
+            let now = w.clocks[self.index()];
+            let ps = w.memory.copy(&w.cost, self.index(), addr, bytes, write, now);
             w.spend(self.index(), ps);
         });
     }
@@ -166,9 +168,17 @@ impl Cpu for SimCpu {
                 w.spend(me, extra);
             }
             let now = w.clocks[me];
-            let yields = now >= w.queue.head() || now >= w.alarm || w.schedule.always_suspend;
+            if let Some(governor) = &mut w.governor {
+                governor.look(me, now);
+            }
+            let head = w.queue.head();
+            let early = now < head || (w.cost.skew > 0 && now - head < w.cost.skew);
+            let yields = !early || now >= w.alarm || w.schedule.always_suspend;
             if yields {
                 w.queue.push(now, me);
+            } else if now > head {
+                w.inversions += 1;
+                w.max_inversion = w.max_inversion.max(now - head);
             }
             yields
         });
@@ -221,9 +231,13 @@ impl Cpu for SimCpu {
         let (me, target) = (self.index(), usize::from(target.0));
         self.with(|w| {
             if w.idle[target] {
-                let send = w.cost.event(Event::IpiSend);
+                let (send, exit) = match w.cost.idle {
+                    // A polling CPU sees the flag's line change: no interrupt.
+                    IdleStates::Poll(exit) => (w.memory.transfer_between(&w.cost, me, target), exit),
+                    states => (w.cost.event(Event::IpiSend), w.cost.ipi_to_run + states.extra(w.last_sleep[target])),
+                };
                 w.spend(me, send);
-                let at = w.clocks[me] + w.cost.ipi_to_run;
+                let at = w.clocks[me] + exit;
                 w.wake(target, at, Wakeup::Kicked);
             } else if !w.finished[target] {
                 w.kicked[target] = true;

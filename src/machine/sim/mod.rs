@@ -9,7 +9,9 @@ mod clock;
 mod coherence;
 mod cost;
 mod fiber;
+mod governor;
 mod lock;
+mod lru;
 mod time;
 
 pub use cost::CostModel;
@@ -24,7 +26,7 @@ use crate::machine::percpu::Mailboxes;
 use crate::machine::presets::Machinery;
 use crate::machine::{Addr, Machine, Report};
 use crate::topology::{Distance, Topology};
-use crate::units::{LINE, NodeId, PAGE_SIZE, Picos, round_up};
+use crate::units::{CpuId, LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
 use clock::EventQueue;
 use coherence::Coherence;
@@ -57,6 +59,13 @@ pub struct Sim {
 /// The state of one simulated machine. Nothing in it can suspend a fiber.
 struct World {
     cost: CostModel,
+    /// The same at the lowest clock of the governor.
+    slow_cost: CostModel,
+    governor: Option<governor::Governor>,
+    /// The other thread of each CPU's core, if the machine uses it.
+    sibling: Vec<Option<usize>>,
+    /// Length of each CPU's last sleep.
+    last_sleep: Vec<u64>,
     clocks: Vec<u64>,
     queue: EventQueue,
     memory: Coherence,
@@ -88,6 +97,15 @@ impl Sim {
         let frames_end = arena + arena / PAGE_SIZE * LINE;
         let reserved_end = frames_end + METADATA_BYTES;
         let cpus = topology.cpus();
+        let sibling = topology
+            .cpu_ids()
+            .map(|c| {
+                let shares = |o: &CpuId| *o != c && topology.place(*o).core == topology.place(c).core;
+                topology.cpu_ids().find(shares).map(|o| usize::from(o.0))
+            })
+            .collect();
+        let governor = governor::Governor::new(hardware, cpus)?;
+        let slow_cost = CostModel::slowed(hardware, hardware.number("governor_low")?)?;
         let memory = Coherence::new(&topology, &cost, arena, reserved_end)
             .map_err(|e| Error::new("machine.memory", arena, e))?;
         let world = World {
@@ -110,6 +128,10 @@ impl Sim {
             max_inversion: 0,
             dead: false,
             cost,
+            slow_cost,
+            governor,
+            sibling,
+            last_sleep: vec![0; cpus],
         };
         Ok(Sim {
             calls: Mailboxes::new(cpus),
@@ -189,10 +211,25 @@ impl World {
         self.advance(cpu, ps, Part::Section(self.account.now_in[cpu]));
     }
 
+    /// The figures that hold for `cpu` now.
+    #[inline]
+    fn cost_of(&self, cpu: usize) -> &CostModel {
+        if self.governor.as_ref().is_some_and(|g| g.is_slow(cpu)) { &self.slow_cost } else { &self.cost }
+    }
+
+    /// Adds `ps` of work that the core's other thread slows down while it is busy too (smt_speed).
+    #[inline]
+    fn work(&mut self, cpu: usize, ps: u64) {
+        let shared = self.sibling[cpu].is_some_and(|s| !self.idle[s] && !self.finished[s]);
+        self.spend(cpu, if shared { (ps << 10) / self.cost.smt_x1024 } else { ps });
+    }
+
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
-        let ps = self.memory.access(&self.cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
+        let slow = self.governor.as_ref().is_some_and(|g| g.is_slow(cpu));
+        let cost = if slow { &self.slow_cost } else { &self.cost };
+        let ps = self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
         let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);
         self.spend_on_line(cpu, ps, moved);
     }
@@ -261,7 +298,8 @@ impl World {
         self.alarm = u64::MAX;
         for cpu in 0..self.idle.len() {
             if self.idle[cpu] && self.wake_at[cpu] <= due {
-                self.wake(cpu, due, super::Wakeup::Time);
+                let exit = self.cost.idle.extra(self.last_sleep[cpu]);
+                self.wake(cpu, due + exit, super::Wakeup::Time);
             } else if self.idle[cpu] {
                 self.alarm = self.alarm.min(self.wake_at[cpu]);
             }
@@ -270,6 +308,10 @@ impl World {
 
     /// Ends the sleep of an idle CPU at `time`.
     fn wake(&mut self, cpu: usize, time: u64, reason: super::Wakeup) {
+        self.last_sleep[cpu] = time.saturating_sub(self.clocks[cpu]);
+        if let Some(governor) = &mut self.governor {
+            governor.slept(cpu, self.last_sleep[cpu]);
+        }
         self.idle[cpu] = false;
         self.wake_at[cpu] = u64::MAX;
         self.reason[cpu] = reason;

@@ -213,3 +213,150 @@ fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_still_under_way() {
         assert_eq!(spent.into_inner().unwrap(), total, "read {wait} ps after the prefetch");
     }
 }
+
+fn machine(name: &str, set: &[(&str, crate::machine::presets::Scalar)]) -> Sim {
+    let overrides = set.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+    let m = Machinery::preset(name, &overrides, None, Placement::Spread).unwrap();
+    Sim::new(&m, Schedule::default()).unwrap()
+}
+
+fn word(w: &str) -> crate::machine::presets::Scalar {
+    crate::machine::presets::Scalar::Word(w.into())
+}
+
+/// CPU 0 holds a lock; CPUs 5, 1, 2 queue in this order. Returns who got it, and when each had it, in cycles after the
+/// release.
+fn queue_up(kind: &str) -> (Vec<u16>, Vec<u64>) {
+    let sim = machine("opteron-2x4-2007", &[("locks", word(kind))]);
+    let addr = sim.reserve(64, NodeId(0));
+    let log = Mutex::new(Vec::new());
+    let lock = SpinLock::<Sim, ()>::new(sim.lock("test", addr), ());
+    let released = Mutex::new(0);
+    sim.boot(|cpu| {
+        let turn = |us: u64| cpu.idle(Some(Picos(us * 1_000_000)));
+        let place = [5u16, 1, 2].iter().position(|c| *c == cpu.id().0);
+        if cpu.id().0 == 0 {
+            let held = lock.lock(cpu);
+            cpu.delay(Picos(50_000_000));
+            cpu.interact();
+            *released.lock().unwrap() = cpu.now().0;
+            drop(held);
+        } else if let Some(place) = place {
+            turn(1 + place as u64);
+            let held = lock.lock(cpu);
+            let now = cpu.now().0;
+            log.lock().unwrap().push((cpu.id().0, now));
+            drop(held);
+        }
+    });
+    let released = *released.lock().unwrap();
+    let log = log.into_inner().unwrap();
+    (log.iter().map(|l| l.0).collect(), log.iter().map(|l| (l.1 - released) / 500).collect())
+}
+
+#[test]
+fn ticket_and_mcs_locks_serve_in_order_of_arrival_and_only_tickets_pay_for_the_waiters() {
+    let (order, _) = queue_up("dec-and-test");
+    assert_eq!(order[2], 5, "the CPU of the other socket comes last, though it came first: {order:?}");
+    let (ticket, first_ticket) = queue_up("ticket");
+    let (mcs, first_mcs) = queue_up("mcs");
+    assert_eq!((ticket, mcs), (vec![5, 1, 2], vec![5, 1, 2]));
+    // To CPU 5 on the other socket 172 cycles; with tickets CPUs 1 and 2 re-read the word: 81 cycles each. Then the winner's
+    // own locked access.
+    assert_eq!(first_ticket[0] - first_mcs[0], 2 * 81);
+}
+
+#[test]
+fn cpus_that_hammer_one_line_get_it_one_after_the_other() {
+    let sim = opteron(Schedule::default());
+    let addr = sim.reserve(64, NodeId(0));
+    let ends = Mutex::new(Vec::new());
+    sim.boot(|cpu| {
+        cpu.idle(Some(Picos(1_000_000)));
+        cpu.interact();
+        cpu.touch(addr, Access::Rmw);
+        ends.lock().unwrap().push(cpu.now().0);
+    });
+    let mut ends = ends.into_inner().unwrap();
+    ends.sort_unstable();
+    // The first one comes from memory; each further one waits for the transfer before it, 81 or 172 cycles, in units of
+    // 64 ps.
+    let gaps: Vec<u64> = ends.windows(2).map(|w| (w[1] - w[0]) / 500).collect();
+    assert!(gaps.iter().all(|g| (79..=174).contains(g)), "{gaps:?}");
+}
+
+#[test]
+fn two_busy_threads_of_a_core_slow_each_other_down() {
+    let ends = |threads: u64| {
+        let sim = machine("nehalem-2x4-2011", &[]);
+        let ends = Mutex::new(Vec::new());
+        sim.boot(|cpu| {
+            // CPUs 0 and 8 are the threads of one core.
+            if u64::from(cpu.id().0) < 8 * threads && cpu.id().0 % 8 == 0 {
+                cpu.idle(Some(Picos(1_000_000)));
+                let start = cpu.now().0;
+                for _ in 0..10 {
+                    cpu.work(Instr(1000));
+                    cpu.interact();
+                }
+                ends.lock().unwrap().push(cpu.now().0 - start);
+            } else {
+                while cpu.idle(None) != Wakeup::Quiet {}
+            }
+        });
+        ends.into_inner().unwrap()
+    };
+    let (alone, both) = (ends(1), ends(2));
+    let ratio = alone[0] as f64 / both[0] as f64;
+    assert!((ratio - 0.62).abs() < 0.03, "{ratio}: {alone:?} {both:?}");
+}
+
+#[test]
+fn a_polling_cpu_wakes_sooner_and_a_deep_sleeper_later() {
+    let woken_after = |states: &str| {
+        let sim = machine("nehalem-2x4-2011", &[("idle_states", word(states))]);
+        let times = Mutex::new((0, 0));
+        sim.boot(|cpu| match cpu.id().0 {
+            0 => {
+                cpu.idle(Some(Picos(900_000_000_000)));
+                cpu.interact();
+                times.lock().unwrap().0 = cpu.now().0;
+                cpu.kick(CpuId(1));
+            }
+            1 => {
+                // A long sleep, so that the next one is deep.
+                cpu.idle(Some(Picos(800_000_000_000)));
+                cpu.idle(None);
+                times.lock().unwrap().1 = cpu.now().0;
+            }
+            _ => {}
+        });
+        let (kicked, woke) = times.into_inner().unwrap();
+        (woke - kicked) / 1_000_000
+    };
+    // Sending 250 ns and 1.6 µs to run; C6 197 µs more than C1; polling 0.4 µs and a line.
+    assert_eq!([woken_after("c1"), woken_after("deep"), woken_after("poll")], [1, 198, 0]);
+}
+
+#[test]
+fn exact_residency_keeps_what_fits_and_loses_what_does_not() {
+    for residency in ["cheap", "exact"] {
+        let sim = machine("opteron-2x4-2007", &[("residency", word(residency))]);
+        let start = sim.reserve(256 << 10, NodeId(0));
+        let means = Mutex::new(Vec::new());
+        sim.boot(|cpu| {
+            if cpu.id() != CpuId(0) {
+                return;
+            }
+            // 32 KiB fit into the first level (64 KiB), 200 KiB into the second (512 KiB).
+            for kib in [32u64, 200] {
+                let pass = || (0..kib * 16).for_each(|i| cpu.touch(start.plus(64 * i), Access::Read));
+                pass();
+                let before = cpu.now().0;
+                pass();
+                means.lock().unwrap().push((cpu.now().0 - before) / (kib * 16));
+            }
+        });
+        assert_eq!(means.into_inner().unwrap(), [500, 7000], "{residency}: one cycle, fourteen cycles");
+    }
+}

@@ -28,6 +28,15 @@ const TEST_KEYS: [&str; 17] = [
 /// Keys whose recorded value is uninitialised memory: compared only if the allocator shows them.
 const GARBAGE: [&str; 1] = ["shared_batchcount"];
 
+/// A statistic of SLAB that CPUs of several nodes change without a common lock. A shrink lets all CPUs drain at once; in a
+/// booted kernel a decrement can get lost there (see data/README.md).
+const RACED: &str = "stat.num_active";
+
+/// True for a line in which decrements of [`RACED`] may be missing.
+fn may_have_raced(line: &Value) -> bool {
+    line.get("source").is_none() && line["nodes"].as_u64() > Some(1) && line["checkpoint"] == "shrunk"
+}
+
 /// How often one key was compared and differed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyTally {
@@ -90,7 +99,10 @@ impl Tally {
             if TEST_KEYS.contains(&key.as_str()) || (key == "cpu" && value.is_u64()) {
                 continue;
             }
-            equal &= self.value(key, line, value, ours.get(key));
+            equal &= match (may_have_raced(recorded), ours.get(key)) {
+                (true, Some(ours)) if key == "stat" => self.value(key, line, &without_lost(value, ours), Some(ours)),
+                (_, ours) => self.value(key, line, value, ours),
+            };
         }
         equal
     }
@@ -145,6 +157,16 @@ impl Tally {
     }
 }
 
+/// The recorded counters, with [`RACED`] as we have it if decrements explain the difference.
+fn without_lost(recorded: &Value, ours: &Value) -> Value {
+    let key = RACED.split('.').next_back().expect("a key");
+    let mut fixed = recorded.clone();
+    if ours[key].as_u64() < recorded[key].as_u64() {
+        fixed[key] = ours[key].clone();
+    }
+    fixed
+}
+
 /// Which line is compared.
 pub(super) struct Line {
     pub(super) number: usize,
@@ -164,6 +186,18 @@ fn short(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn only_a_shrink_of_several_nodes_in_a_booted_kernel_may_have_lost_decrements() {
+        let line = Line { number: 1, title: "t".into() };
+        let same = |nodes: u64, checkpoint: &str, recorded: u64| {
+            let recorded =
+                json!({ "nodes": nodes, "checkpoint": checkpoint, "stat": { "num_active": recorded, "x": 1 } });
+            Tally::default().state(&line, &recorded, &json!({ "stat": { "num_active": 2, "x": 1 } }))
+        };
+        assert!(same(2, "shrunk", 3) && same(2, "shrunk", 2));
+        assert!(!same(2, "shrunk", 1) && !same(1, "shrunk", 3) && !same(2, "freed_100", 3));
+    }
 
     #[test]
     fn differences_are_counted_under_the_name_of_their_key() {

@@ -5,6 +5,7 @@
 
 mod boot;
 mod compare;
+mod geometry;
 mod placement;
 mod recording;
 mod sequences;
@@ -39,12 +40,16 @@ macro_rules! recordings {
     };
 }
 
-// SLAB: the recordings trim every cache 4 s after its creation.
+// SLAB: the recordings of 2.6.24 trim every cache 4 s after its creation; those of 6.1 were made with slab_nomerge.
 use crate::alloc::slab::Slab;
 recordings! {
     slab2624_smp1_every_checkpoint_is_equal: "controlled/slab2624_smp1", Slab, { "era": "2.6.24", "reap_spread": false };
     slab2624_smp2_every_checkpoint_is_equal: "controlled/slab2624_smp2", Slab, { "era": "2.6.24", "reap_spread": false };
     slab2624_numa_every_checkpoint_is_equal: "controlled/slab2624_numa", Slab, { "era": "2.6.24", "reap_spread": false };
+    slab_smp1_every_checkpoint_is_equal: "controlled/slab_smp1", Slab, { "era": "6.1", "merge": false };
+    slab_smp2_every_checkpoint_is_equal: "controlled/slab_smp2", Slab, { "era": "6.1", "merge": false };
+    slab_numa_every_checkpoint_is_equal: "controlled/slab_numa", Slab, { "era": "6.1", "merge": false };
+    slab_smp1_every_object_is_placed_equal: "placement/slab_smp1", Slab, { "era": "6.1", "merge": false };
     slab2624_smp1_every_object_is_placed_equal: "placement/slab2624_smp1", Slab, { "era": "2.6.24" };
     slab2624_smp2_every_object_is_placed_equal: "placement/slab2624_smp2", Slab, { "era": "2.6.24" };
 }

@@ -1,13 +1,17 @@
 //! Tests of SLAB: helpers here; the worked examples of the specification, single rules, and racing CPUs below.
 
 mod examples;
+mod indexes;
 mod racing;
 mod reaping;
 mod rules;
+mod soak;
+mod tuning;
 
 use std::sync::Mutex;
 
 use super::*;
+use crate::alloc::ZERO_SIZE;
 use crate::machine::Sim;
 use crate::machine::presets::Machinery;
 use crate::machine::sim::{Schedule, SimCpu};
@@ -16,6 +20,11 @@ use crate::page::PageModel;
 /// A machine of `cpus` CPUs on `nodes` nodes.
 fn machine(cpus: u64, nodes: u64, mib: u64) -> Sim {
     Sim::new(&Machinery::for_topology(cpus, nodes, mib << 20).unwrap(), Schedule::default()).unwrap()
+}
+
+/// Index of the smallest general cache of 2.6.24 that holds `bytes`.
+fn general(bytes: u64) -> Option<usize> {
+    config().policy().kmalloc.class(bytes)
 }
 
 fn config() -> Config {
@@ -66,10 +75,16 @@ fn see(slab: &mut Slab<Sim>, cache: CacheId, keys: &[&str]) -> Vec<u64> {
 
 /// Runs `test` on a fresh allocator with one cache of `size` bytes, and checks the pages after it.
 fn with_cache(cpus: u64, nodes: u64, size: u64, test: impl FnOnce(&mut Slab<Sim>, CacheId)) {
+    with_cache_of("2.6.24", cpus, nodes, size, test);
+}
+
+/// The same in a named era, without merging.
+fn with_cache_of(era: &str, cpus: u64, nodes: u64, size: u64, test: impl FnOnce(&mut Slab<Sim>, CacheId)) {
     let machine = machine(cpus, nodes, 64);
     let mut pages = Pages::new(&machine, PageModel::default()).unwrap();
     {
-        let mut slab = Slab::new(&pages, &config()).unwrap();
+        let config = Config { merge: false, ..Config::era(era).unwrap() };
+        let mut slab = Slab::new(&pages, &config).unwrap();
         let cache = slab.create_cache(CacheSpec::new("test", size)).unwrap();
         test(&mut slab, cache);
         slab.verify().unwrap();

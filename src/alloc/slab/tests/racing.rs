@@ -17,7 +17,8 @@ fn random_operations_on_racing_cpus_keep_every_invariant() {
         {
             let metadata = if seed % 2 == 0 { Metadata::Kmalloc } else { Metadata::Free };
             let tight = (seed % 3 == 0).then_some(6);
-            let config = Config { metadata, limit: tight, ..config() };
+            let era = if seed % 5 < 3 { "6.1" } else { "2.6.24" };
+            let config = Config { metadata, limit: tight, merge: false, ..Config::era(era).unwrap() };
             let mut slab = Slab::new(&pages, &config).unwrap();
             let sizes = [40, 128, 700, 1024];
             let caches: Vec<CacheId> =

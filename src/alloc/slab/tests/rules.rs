@@ -114,7 +114,7 @@ fn a_destroyed_cache_gives_back_its_arrays_and_its_name_unless_objects_remain() 
     with_cache(4, 2, 512, |slab, _| {
         let held = |slab: &mut Slab<Sim>| -> Vec<u64> {
             // From size-256 on: the smaller ones hold headers of slabs that the arrays leave behind.
-            (4..GENERAL.len()).map(|i| slab.report_info(i).live_objects).collect()
+            (4..config().policy().kmalloc.sizes.len()).map(|i| slab.report_info(i).live_objects).collect()
         };
         let before = held(slab);
         let cache = slab.create_cache(CacheSpec::new("short", 64)).unwrap();

@@ -101,7 +101,11 @@ fn check<M: Machine>(machine: &M, config: &Config, spec: CacheSpec, ops: u64) {
 /// A cache of 1 to 7 or 64 objects per slab, with and without its links inside the objects.
 fn specs() -> impl Strategy<Value = CacheSpec> {
     let size = prop::sample::select(vec![64, 584, 680, 816, 1024, 1360, 2048, 4096, 8192]);
-    (size, any::<bool>()).prop_map(|(size, ctor)| CacheSpec { ctor, ..plain(size) })
+    (size, any::<bool>(), any::<bool>()).prop_map(|(size, ctor, typesafe_by_rcu)| CacheSpec {
+        ctor,
+        typesafe_by_rcu,
+        ..plain(size)
+    })
 }
 
 proptest! {

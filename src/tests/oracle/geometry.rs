@@ -1,0 +1,105 @@
+//! Compares the geometry of every cache of booted 6.1 kernels, and of a sweep of sizes, with the pure functions: every
+//! column of every row.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::alloc::Configuration;
+use crate::alloc::slab::{self, geometry};
+use crate::spec::CacheSpec;
+
+/// Flags that the allocator sets itself.
+const INTERNAL: u64 = 0xc000_0000;
+
+/// Rows of a CSV file, as (column, value).
+fn rows(file: &str) -> Vec<Vec<(String, String)>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/oracle/data/geometry").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let row = |l: &str| names.iter().zip(l.split(',')).map(|(n, v)| (n.to_string(), v.to_string())).collect();
+    lines.map(row).collect()
+}
+
+fn get<'a>(row: &'a [(String, String)], name: &str) -> &'a str {
+    row.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str()).unwrap_or_else(|| panic!("no column {name}"))
+}
+fn number(text: &str) -> u64 {
+    let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+    parsed.unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+/// What the kernel was asked for: in a sweep as it stands there, of a boot cache what its flags and its alignment say.
+fn spec(row: &[(String, String)]) -> CacheSpec {
+    let sweep = row.iter().any(|(n, _)| n == "req_size");
+    let column = |boot: &str, asked: &str| number(get(row, if sweep { asked } else { boot }));
+    let flags = number(get(row, "flags"));
+    CacheSpec {
+        align: column("align", "req_align"),
+        hwcache_align: flags & 0x2000 != 0,
+        reclaim_account: flags & 0x2_0000 != 0,
+        typesafe_by_rcu: flags & 0x8_0000 != 0,
+        ctor: get(row, "has_ctor") == "1",
+        ..CacheSpec::new(if sweep { "sweep" } else { get(row, "cache") }, column("object_size", "req_size"))
+    }
+}
+
+/// Compares all rows of a file; `describe` gives our columns.
+fn check(file: &str, rows_there: usize, describe: impl Fn(&CacheSpec) -> Value) {
+    let rows = rows(file);
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for row in &rows {
+        let spec = spec(row);
+        let ours = describe(&spec);
+        for (name, recorded) in row.iter().filter(|(n, _)| n != "cache" && !n.starts_with("req_")) {
+            let value = &ours[name];
+            let found = value.as_u64().unwrap_or_else(|| number(value.as_str().unwrap_or_else(|| panic!("{name}"))));
+            // What is not a property of the allocator (panic on failure, page spreading, …) is taken over.
+            let expected = match name.as_str() {
+                "flags" => number(recorded) & (INTERNAL | 0xa_2000),
+                _ => number(recorded),
+            };
+            compared += 1;
+            if found != expected {
+                wrong.push(format!("{spec:?}: {name} is {recorded}, ours {found}"));
+            }
+        }
+    }
+    println!("{file}: {} of {} rows, {} of {compared} fields equal", rows.len(), rows_there, compared - wrong.len());
+    assert_eq!(rows.len(), rows_there);
+    assert!(wrong.is_empty(), "{}", wrong[..wrong.len().min(20)].join("\n"));
+}
+
+/// SLAB of 6.1 on a machine of so many CPUs.
+fn slab61(cpus: usize) -> impl Fn(&CacheSpec) -> Value {
+    let config = slab::Config::era("6.1").expect("an era");
+    move |spec| geometry(&config, spec, cpus, super::MEMORY).expect("a cache that a kernel has made").to_json()
+}
+
+#[test]
+fn slab_boot_caches_of_one_cpu_have_every_column_equal() {
+    check("geometry_slab.csv", 109, slab61(1));
+}
+
+#[test]
+fn slab_boot_caches_of_two_cpus_have_every_column_equal() {
+    check("geometry_slab_smp2.csv", 109, slab61(2));
+}
+
+#[test]
+fn slab_caches_of_every_size_have_every_column_equal() {
+    check("sweep_slab.csv", 1781, slab61(1));
+}
+
+#[test]
+fn slab_s_own_general_caches_are_those_of_the_kernel() {
+    let config = slab::Config::era("6.1").expect("an era");
+    let policy = config.policy();
+    let names: Vec<String> = rows("geometry_slab.csv").iter().map(|r| get(r, "cache").to_string()).collect();
+    for size in policy.kmalloc.sizes {
+        assert!(names.contains(&policy.kmalloc.name(*size)), "{size}");
+    }
+    let there = names.iter().filter(|n| n.starts_with("kmalloc-") && !n.starts_with("kmalloc-rcl-")).count();
+    assert_eq!(there, policy.kmalloc.sizes.len());
+}
