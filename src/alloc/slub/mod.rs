@@ -33,6 +33,7 @@ mod slow;
 pub mod tool;
 mod verify;
 mod word;
+mod write;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -320,6 +321,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
+    }
+    fn write_attribute(&mut self, cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
+        self.write(cache, attribute, value)
     }
     fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
         let mut objects = Vec::with_capacity(n as usize);

@@ -170,6 +170,7 @@ impl<M: Machine> Slub<'_, M> {
         let pages = self.pages;
         let cache = &mut self.caches[id.0 as usize];
         let t = cache.totals(pages);
+        let pages_of_nodes = cache.nodes.iter().map(|n| n.nr_pages.peek()).sum();
         let l = &cache.layout;
         CacheInfo {
             name: cache.spec.name.clone(),
@@ -184,7 +185,7 @@ impl<M: Machine> Slub<'_, M> {
             // SLUB does not know which slabs are empty without walking them; slabinfo prints all as active.
             active_slabs: Some(t.slabs),
             slabs: Some(t.slabs),
-            pages: Some(t.slabs * l.order.pages()),
+            pages: Some(pages_of_nodes),
             min_partial: Some(cache.limits.min_partial),
             partial: Some(t.partial),
             ..CacheInfo::default()

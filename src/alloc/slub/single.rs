@@ -34,7 +34,7 @@ impl<M: Machine> Slub<'_, M> {
     fn pop_partial(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         let wanted = want.node.unwrap_or(self.local_node(cpu));
         let found = self.pop_of(cpu, cache, cache.node(wanted));
-        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu) {
+        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu, cache) {
             return found;
         }
         self.others(cpu, wanted).map(|n| cache.node(n)).find_map(|node| {
@@ -149,7 +149,7 @@ impl<M: Machine> Slub<'_, M> {
             let list = node.lock(cpu);
             self.refill_of(cpu, cache, node, list, need, into);
         }
-        if missing(into) > 0 && self.toss_for_others(cpu) {
+        if missing(into) > 0 && self.toss_for_others(cpu, cache) {
             for n in self.others(cpu, local) {
                 let node = cache.node(n);
                 if node.nr_partial.load(cpu) > cache.limits.min_partial

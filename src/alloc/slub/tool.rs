@@ -340,7 +340,10 @@ mod tests {
         let other = Attributes { slabs: 2, objects: 78, partial: 0, object_size: 100, ..example() };
         let text = totals(&[example(), other, Attributes::default()]);
         let row = |name: &str| -> Vec<String> {
-            let line = text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name} in {text}"));
+            let line = text
+                .lines()
+                .find(|l| l.starts_with(&format!("{name:<10} ")))
+                .unwrap_or_else(|| panic!("{name} in {text}"));
             line[10..].split_whitespace().map(String::from).collect()
         };
         assert!(text.contains("Slabcaches: 3 Aliases: 0->0 Active: 2"));
