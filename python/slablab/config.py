@@ -450,8 +450,8 @@ class Script(Typed):
     ops: Sequence[Mapping[str, Any]] = ()
     """
     steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
-    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, destroy,
-    checkpoint)
+    free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, write,
+    destroy, checkpoint)
     """
 
     def __post_init__(self) -> None:

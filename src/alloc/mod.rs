@@ -171,6 +171,12 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement;
     /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
     fn slabinfo(&mut self) -> Option<String>;
+    /// Writes to an attribute of a cache (SLUB; kernel: its directory in sysfs). When no CPU runs. What the release refuses
+    /// is an error.
+    fn write_attribute(&mut self, _cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
+        let right = format!("slub: {} has no attributes to write", Self::Config::NAME);
+        Err(Error::new(format!("cache.{attribute}"), value, right))
+    }
     /// Objects, slabs and queues of every cache per CPU and node, as text; `None` for an allocator without such queues.
     fn queues_text(&mut self) -> Option<String> {
         None

@@ -213,6 +213,10 @@ impl Word {
     pub fn peek(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
+    /// Adds without charging: the line is already paid for.
+    pub fn poke_add(&self, delta: i64) {
+        self.value.fetch_add(delta as u64, Ordering::Relaxed);
+    }
     /// Writes without charging: set-up, and the lock holder whose line is already paid for.
     pub fn poke(&self, value: u64) {
         self.value.store(value, Ordering::Relaxed);

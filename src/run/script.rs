@@ -89,6 +89,9 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
                     allocator.tune(id, Tuning { limit, batchcount, sharedfactor })?;
                 }
             }
+            Some(ScriptOp::Write { cache, attribute, value }) => {
+                allocator.write_attribute(caches[cache as usize], &attribute, value)?;
+            }
             _ => {}
         }
     }
@@ -97,7 +100,7 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 
 /// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
 fn segments(ops: &[Step]) -> impl Iterator<Item = (&[Step], Option<&ScriptOp>)> {
-    let stops = |s: &Step| matches!(s.op, ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. });
+    let stops = |s: &Step| matches!(s.op, ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } | ScriptOp::Write { .. });
     ops.split_inclusive(stops).map(move |part| match part.split_last() {
         Some((last, before)) if stops(last) => (before, Some(&last.op)),
         _ => (part, None),
@@ -260,7 +263,9 @@ impl Slots {
                 self.destroyed.pages_lost += left.pages_lost;
                 self.destroyed.warnings += left.warnings;
             }
-            ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } => unreachable!("they end a segment"),
+            ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } | ScriptOp::Write { .. } => {
+                unreachable!("they end a segment")
+            }
         }
     }
 

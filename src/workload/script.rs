@@ -158,6 +158,16 @@ pub enum ScriptOp {
     },
     /// Does this CPU's periodic work on all caches once.
     Trim {},
+    /// Writes to an attribute of a cache (SLUB; kernel: sysfs) while all CPUs stand still: `min_partial`, `cpu_partial`,
+    /// `order`, `remote_node_defrag_ratio`. What the release refuses ends the script. Its `cpu` does not matter.
+    Write {
+        /// Index of the cache.
+        cache: u32,
+        /// Name of the attribute.
+        attribute: String,
+        /// What is written.
+        value: i64,
+    },
     /// Changes tunables (SLAB; kernel: a write to /proc/slabinfo) while all CPUs stand still. Values that the kernel
     /// ignores change nothing. Its `cpu` does not matter.
     Tune {
@@ -355,6 +365,9 @@ impl Check<'_> {
                 if !(0.0..=MAX_WAIT).contains(&seconds) {
                     return Err(self.refuse("seconds", seconds, format!("0..{MAX_WAIT}")));
                 }
+            }
+            ScriptOp::Write { cache, .. } => {
+                self.cache(cache)?;
             }
             ScriptOp::Tune { cache, .. } => {
                 cache.map(|cache| self.cache(cache)).transpose()?;

@@ -34,10 +34,9 @@ impl<M: Machine> Slub<'_, M> {
                 slab
             }
             None => {
-                let Some(slab) = self.take_pages(cpu, cache, Attempt { want, light: false }) else {
+                let Some((slab, first)) = self.take_pages(cpu, cache, Attempt { want, light: false }) else {
                     return self.kmalloc_block(cpu, cache, want);
                 };
-                let first = self.link_objects(cpu, cache, slab);
                 slab.set(self.pages, Some(first), 0);
                 // While pages were asked for, a reclaim may have run here and left another cpu slab.
                 self.flush_locked(cpu, cache);

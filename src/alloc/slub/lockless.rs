@@ -49,8 +49,7 @@ impl<M: Machine> Slub<'_, M> {
                 cache.count(cpu, Stat::AllocFromPartial);
                 return Some(found);
             }
-            let slab = self.take_pages(cpu, cache, attempt)?;
-            let first = self.link_objects(cpu, cache, slab);
+            let (slab, first) = self.take_pages(cpu, cache, attempt)?;
             slab.set_word(self.pages, None, slab.objects(self.pages), true);
             Some((slab, first))
         })?;
@@ -178,7 +177,7 @@ impl<M: Machine> Slub<'_, M> {
     fn get_partial_lockless(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<(Slab, Addr)> {
         let wanted = want.node.unwrap_or(self.local_node(cpu));
         let found = self.take_partials(cpu, cache, cache.node(wanted));
-        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu) {
+        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu, cache) {
             return found;
         }
         self.others(cpu, wanted).find_map(|n| self.take_from_other(cpu, cache, n))

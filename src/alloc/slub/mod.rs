@@ -30,8 +30,10 @@ mod sheaf;
 mod single;
 mod slabword;
 mod slow;
+pub mod tool;
 mod verify;
 mod word;
+mod write;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,8 +89,8 @@ struct Cache<M: Machine> {
     /// Addresses of sheaves: the first, and how many; sheaves made so far.
     sheaf_pool: (Addr, u64),
     sheaves_made: AtomicU64,
-    /// What waits for an RCU grace period, oldest first.
-    rcu: SpinLock<M, VecDeque<rcu::Waiting>>,
+    /// What waits for an RCU grace period, oldest first, in releases that collect such frees.
+    rcu: Option<SpinLock<M, VecDeque<rcu::Waiting>>>,
     /// Creations less destructions; 0: destroyed.
     users: AtomicU32,
 }
@@ -181,7 +183,10 @@ impl<'p, M: Machine> Slub<'p, M> {
         let has_sheaves = limits.sheaf_capacity > 0;
         let barns = topology.node_ids().filter(|_| has_sheaves).map(|n| Barn::new(machine, n)).collect();
         let sheaves = if has_sheaves { 4 * topology.cpus() as u64 + 24 * topology.nodes() as u64 } else { 0 };
-        let pool = machine.reserve(sheaves * sheaf::sheaf_bytes(limits.sheaf_capacity), NodeId(0));
+        let pool_bytes = sheaves * sheaf::sheaf_bytes(limits.sheaf_capacity);
+        let pool = if has_sheaves { machine.reserve(pool_bytes, NodeId(0)) } else { descriptor };
+        let collects = policy.sheaves.is_some();
+        let rcu = collects.then(|| SpinLock::new(machine.lock("rcu_lock", descriptor), VecDeque::new()));
         // The creator's secrets: drawn from the cache's number, so that runs repeat.
         let mut draws = Draws(index as u64);
         let secret = if policy.t.freelist_hardened { draws.next() | 1 } else { 0 };
@@ -206,7 +211,7 @@ impl<'p, M: Machine> Slub<'p, M> {
             barns,
             sheaf_pool: (pool, sheaves.max(1)),
             sheaves_made: AtomicU64::new(0),
-            rcu: SpinLock::new(machine.lock("rcu_lock", descriptor), VecDeque::new()),
+            rcu,
             users: AtomicU32::new(1),
         });
         let cache = &mut self.caches[index];
@@ -316,6 +321,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
+    }
+    fn write_attribute(&mut self, cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
+        self.write(cache, attribute, value)
     }
     fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
         let mut objects = Vec::with_capacity(n as usize);

@@ -9,7 +9,7 @@ use super::{Cache, Slub};
 use crate::machine::{Access, Cpu, Guard, Machine, SpinLock, Word, cost};
 use crate::page::{FrameList, Pages, Pfn};
 use crate::spec::Request;
-use crate::units::NodeId;
+use crate::units::{NodeId, Order};
 
 /// Bytes of a node structure: lock, counts, list heads.
 const NODE_BYTES: u64 = 64;
@@ -32,6 +32,8 @@ pub(super) struct Node<M: Machine> {
     pub nr_slabs: Word,
     /// Slots of those slabs.
     pub total_objects: Word,
+    /// Their pages.
+    pub nr_pages: Word,
     /// Slabs carry a mark while they are on the list (6.8).
     marks: bool,
 }
@@ -44,7 +46,7 @@ impl<M: Machine> Node<M> {
         let addr = machine.reserve(NODE_BYTES, node);
         let partial = SpinLock::new(machine.lock("list_lock", addr), FrameList::default());
         let word = || Word::new(addr, 0);
-        Node { partial, nr_partial: word(), nr_slabs: word(), total_objects: word(), marks }
+        Node { partial, nr_partial: word(), nr_slabs: word(), total_objects: word(), nr_pages: word(), marks }
     }
 
     /// Takes `list_lock`.
@@ -86,9 +88,10 @@ impl<M: Machine> Node<M> {
     }
 
     /// Counts a slab of this node in, or out.
-    pub fn count_slab(&self, cpu: &M::Cpu, objects: u64, sign: i64) {
+    pub fn count_slab(&self, cpu: &M::Cpu, objects: u64, order: Order, sign: i64) {
         self.nr_slabs.fetch_add(cpu, sign);
-        self.total_objects.poke(self.total_objects.peek().wrapping_add_signed(sign * objects as i64));
+        self.nr_pages.poke_add(sign * order.pages() as i64);
+        self.total_objects.poke_add(sign * objects as i64);
     }
 
     /// Takes the first slab whose lock is free off the list, locked and frozen (kernel: get_partial_node). A busy slab is
@@ -195,7 +198,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Takes one of another node than `searched`, now and then (kernel: get_any_partial): only where more than min_partial
     /// lie, in the order of the local zonelist. One draw per search.
     fn get_any_partial(&self, cpu: &M::Cpu, cache: &Cache<M>, searched: NodeId) -> Option<Slab> {
-        if !self.toss_for_others(cpu) {
+        if !self.toss_for_others(cpu, cache) {
             return None;
         }
         self.others(cpu, searched).map(|n| cache.node(n)).find_map(|node| {
@@ -205,8 +208,8 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Whether this search may look at other nodes: one draw.
-    pub(super) fn toss_for_others(&self, cpu: &M::Cpu) -> bool {
-        let ratio = self.policy.t.remote_node_defrag_ratio;
+    pub(super) fn toss_for_others(&self, cpu: &M::Cpu, cache: &Cache<M>) -> bool {
+        let ratio = cache.limits.defrag_ratio;
         self.zonelists.len() > 1 && ratio != 0 && cpu.random(1024) <= ratio
     }
     /// The nodes with memory other than `searched`, nearest first.

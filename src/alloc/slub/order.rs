@@ -69,6 +69,8 @@ pub struct Layout {
     pub order: Order,
     /// Slots of a slab of that order.
     pub objects: u64,
+    /// Most slots that any slab of the cache has: its order may have been another.
+    bound: u64,
     /// Smallest order that holds one slot, and its slots: the geometry of a fallback.
     pub min_order: Order,
     /// Slots of a slab of the smallest order.
@@ -155,6 +157,7 @@ impl Layout {
             slot,
             order: Order(order as u8),
             objects,
+            bound: objects,
             min_order: Order(min_order as u8),
             min_objects: shape.bytes(min_order) / slot,
             debug,
@@ -170,7 +173,13 @@ impl Layout {
     #[inline]
     pub fn index_of(&self, bytes: u64) -> Option<u64> {
         let index = bytes.wrapping_mul(self.inverse).rotate_right(self.shift);
-        (index < self.objects).then_some(index)
+        (index < self.bound).then_some(index)
+    }
+    /// Gives new slabs another order.
+    pub(super) fn set_order(&mut self, order: Order, shape: &Shape) {
+        self.order = order;
+        self.objects = shape.bytes(order.0.into()) / self.slot;
+        self.bound = self.bound.max(self.objects);
     }
     /// Index of the object that begins `bytes` from the slab's start: behind its slot's left red zone.
     #[inline]
@@ -223,6 +232,8 @@ pub struct Limits {
     pub cpu_partial_slabs: u64,
     /// Objects of a sheaf; 0: no sheaves.
     pub sheaf_capacity: u64,
+    /// How often of 1024 an allocation looks at other nodes' partial slabs.
+    pub defrag_ratio: u64,
 }
 
 impl Limits {
@@ -267,6 +278,7 @@ impl Limits {
             cpu_partial,
             cpu_partial_slabs: (2 * cpu_partial.unwrap_or(0)).div_ceil(layout.objects),
             sheaf_capacity,
+            defrag_ratio: t.remote_node_defrag_ratio,
         }
     }
 }

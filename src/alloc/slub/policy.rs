@@ -165,7 +165,7 @@ pub enum NamedNode {
 }
 
 /// How the order of a cache is searched (see [`super::order`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderSearch {
     /// At most 1/8 wasted, then 1/4; then half the objects (2.6.22).

@@ -40,8 +40,11 @@ impl<M: Machine> Slub<'_, M> {
         barn.take_empty(cpu).unwrap_or_else(|| self.make_sheaf(cpu, cache))
     }
 
-    /// Takes `n` objects in bulk from slabs alone.
+    /// Takes `n` objects in bulk, past the cache's sheaves if it has any.
     fn alloc_past_sheaves(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request, n: u64, out: &mut Vec<Addr>) -> bool {
+        if cache.limits.sheaf_capacity == 0 {
+            return self.alloc_bulk_from(cpu, cache, want, n, out);
+        }
         if self.alone() {
             cache.add(cpu, Stat::AllocSlowpath, n);
         }
@@ -99,8 +102,11 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Takes back what was set aside and not used.
     pub(super) fn take_back(&self, cpu: &M::Cpu, cache: &Cache<M>, held: Prefilled, want: Request) {
-        cache.cpus.with(cpu, |c| c.moved(-(held.objects.len() as i64)));
         let Prefilled { objects, capacity, own } = held;
+        if cache.limits.sheaf_capacity == 0 {
+            return self.free_bulk_to(cpu, cache, objects);
+        }
+        cache.cpus.with(cpu, |c| c.moved(-(objects.len() as i64)));
         let Some(addr) = own else {
             cache.add(cpu, Stat::SheafFlush, objects.len() as u64);
             return self.give_objects(cpu, cache, objects);

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::barn::Barn;
 use super::order::Layout;
 use super::policy::{Policy, SlowPath};
+use super::rcu::Waiting;
 use super::sheaf::Sheaf;
 use super::word::{Links, Slab};
 use super::{Cache, Slub};
@@ -47,7 +48,7 @@ impl View {
 }
 
 /// A CPU's slab with the length of its private list, and its partial slabs from the top.
-type OnCpu = (Option<(Slab, View, u64)>, Vec<View>);
+pub(super) type OnCpu = (Option<(Slab, View, u64)>, Vec<View>);
 
 impl<M: Machine> Cache<M> {
     /// The state of a slab. When no CPU runs.
@@ -63,13 +64,13 @@ impl<M: Machine> Cache<M> {
     }
 
     /// The node's list, head first.
-    fn listed(&mut self, pages: &Pages<'_, M>, node: usize) -> Vec<View> {
+    pub(super) fn listed(&mut self, pages: &Pages<'_, M>, node: usize) -> Vec<View> {
         let listed = self.nodes[node].listed(pages);
         listed.into_iter().map(|pfn| self.view(pages, Slab(pfn))).collect()
     }
 
     /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
-    fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<OnCpu> {
+    pub(super) fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<OnCpu> {
         let cpus: Vec<_> = self
             .cpus
             .iter_mut()
@@ -96,6 +97,10 @@ impl<M: Machine> Cache<M> {
         let in_barns: usize = self.barns.iter_mut().flat_map(|b| b.peek().0).map(|sheaf| sheaf.objects.len()).sum();
         (on_cpus + in_barns) as u64
     }
+    /// What waits for a grace period.
+    pub(super) fn waiting(&mut self) -> impl Iterator<Item = &Waiting> + '_ {
+        self.rcu.iter_mut().flat_map(|queue| queue.get_mut().iter())
+    }
     /// Objects that wait for RCU: in sheaves of CPUs, or for their grace period.
     pub(super) fn in_rcu(&mut self) -> u64 {
         let on_cpus: usize = self
@@ -104,7 +109,7 @@ impl<M: Machine> Cache<M> {
             .filter_map(|(_, c)| c.sheaves.as_ref()?.rcu_free.as_ref())
             .map(|sheaf| sheaf.objects.len())
             .sum();
-        (on_cpus + self.rcu.get_mut().iter().map(|w| w.objects().len()).sum::<usize>()) as u64
+        (on_cpus + self.waiting().map(|w| w.objects().len()).sum::<usize>()) as u64
     }
 
     fn totals(&mut self, pages: &Pages<'_, M>) -> Totals {
@@ -168,6 +173,7 @@ impl<M: Machine> Slub<'_, M> {
         let pages = self.pages;
         let cache = &mut self.caches[id.0 as usize];
         let t = cache.totals(pages);
+        let pages_of_nodes = cache.nodes.iter().map(|n| n.nr_pages.peek()).sum();
         let l = &cache.layout;
         CacheInfo {
             name: cache.spec.name.clone(),
@@ -182,7 +188,7 @@ impl<M: Machine> Slub<'_, M> {
             // SLUB does not know which slabs are empty without walking them; slabinfo prints all as active.
             active_slabs: Some(t.slabs),
             slabs: Some(t.slabs),
-            pages: Some(t.slabs * l.order.pages()),
+            pages: Some(pages_of_nodes),
             min_partial: Some(cache.limits.min_partial),
             partial: Some(t.partial),
             ..CacheInfo::default()

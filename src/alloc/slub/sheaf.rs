@@ -206,13 +206,13 @@ impl<M: Machine> Slub<'_, M> {
     pub(super) fn free_sheaf(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr) -> bool {
         cpu.touch(cache.cpu_pointer(cpu.id()), Access::Read);
         if self.pages.node_of(slab.0) != self.local_node(cpu) {
-            return self.refuse_free(cpu, cache);
+            return false;
         }
         cpu.work(cost::SLUB_SHEAF_FREE);
         let addr = cache.cpus.with(cpu, |c| c.addr);
         cpu.touch(addr, Access::Write);
         if self.sheaves(cpu, cache, |s| s.main.is_full()) && !self.replace_full(cpu, cache) {
-            return self.refuse_free(cpu, cache);
+            return false;
         }
         self.sheaves(cpu, cache, |s| {
             s.main.charge(cpu, Access::Write);
@@ -221,14 +221,6 @@ impl<M: Machine> Slub<'_, M> {
         self.count_sheaf(cpu, cache, -1);
         true
     }
-    /// What the sheaf does not take goes to its slab, and is counted by who frees where there are no cpu slabs.
-    fn refuse_free(&self, cpu: &M::Cpu, cache: &Cache<M>) -> bool {
-        if cache.single {
-            cache.count(cpu, Stat::FreeSlowpath);
-        }
-        false
-    }
-
     /// Finds a `main` with room: the spare, an empty sheaf for the full one, or a new one.
     fn replace_full(&self, cpu: &M::Cpu, cache: &Cache<M>) -> bool {
         cpu.leave_fast_path();

@@ -21,9 +21,9 @@ impl<M: Machine> Slub<'_, M> {
             if let Some(object) = self.pop_partial(cpu, cache, attempt.want) {
                 return Some(object);
             }
-            if let Some(slab) = self.take_pages(cpu, cache, attempt) {
+            if let Some(new) = self.take_pages(cpu, cache, attempt) {
                 let mut one = Vec::with_capacity(1);
-                self.open_new(cpu, cache, slab, 1, &mut one);
+                self.open_new(cpu, cache, new, 1, &mut one);
                 return one.pop();
             }
         }
@@ -34,7 +34,7 @@ impl<M: Machine> Slub<'_, M> {
     fn pop_partial(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         let wanted = want.node.unwrap_or(self.local_node(cpu));
         let found = self.pop_of(cpu, cache, cache.node(wanted));
-        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu) {
+        if found.is_some() || self.stays_on_node(want) || !self.toss_for_others(cpu, cache) {
             return found;
         }
         self.others(cpu, wanted).map(|n| cache.node(n)).find_map(|node| {
@@ -68,8 +68,8 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Takes the first `most` objects of a new slab; the others go to the head of its node's list.
-    fn open_new(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, most: u64, into: &mut Vec<Addr>) {
-        let mut next = Some(self.link_objects(cpu, cache, slab));
+    fn open_new(&self, cpu: &M::Cpu, cache: &Cache<M>, (slab, first): (Slab, Addr), most: u64, into: &mut Vec<Addr>) {
+        let mut next = Some(first);
         let mut taken = 0;
         while let Some(object) = next.filter(|_| taken < most) {
             next = cache.links.next(self.pages.arena(), cpu, object);
@@ -149,7 +149,7 @@ impl<M: Machine> Slub<'_, M> {
             let list = node.lock(cpu);
             self.refill_of(cpu, cache, node, list, need, into);
         }
-        if missing(into) > 0 && self.toss_for_others(cpu) {
+        if missing(into) > 0 && self.toss_for_others(cpu, cache) {
             for n in self.others(cpu, local) {
                 let node = cache.node(n);
                 if node.nr_partial.load(cpu) > cache.limits.min_partial
@@ -164,9 +164,9 @@ impl<M: Machine> Slub<'_, M> {
             }
         }
         while missing(into) > 0 {
-            let Some(slab) = self.take_pages(cpu, cache, Attempt { want, light: false }) else { return };
+            let Some(new) = self.take_pages(cpu, cache, Attempt { want, light: false }) else { return };
             let most = missing(into);
-            self.open_new(cpu, cache, slab, most, into);
+            self.open_new(cpu, cache, new, most, into);
         }
     }
 

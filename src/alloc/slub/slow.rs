@@ -60,6 +60,10 @@ impl<M: Machine> Slub<'_, M> {
         if cache.limits.sheaf_capacity > 0 && self.free_sheaf(cpu, cache, slab, object) {
             return;
         }
+        if self.policy.t.fast_path == FastPath::Sheaf {
+            // Without cpu slabs who frees counts, not the slab's path.
+            cache.count(cpu, Stat::FreeSlowpath);
+        }
         cache.cpus.with(cpu, |c| c.moved(-1));
         self.free_slab_layer(cpu, cache, slab, Chain { head: object, tail: object, len: 1 });
     }
@@ -119,8 +123,9 @@ impl<M: Machine> Slub<'_, M> {
         }
     }
 
-    /// A new slab: pages and descriptor, not on any list (kernel: allocate_slab). Its objects are not linked yet.
-    pub(super) fn take_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, attempt: Attempt) -> Option<Slab> {
+    /// A new slab on no list, and the first of its objects, which are linked (kernel: allocate_slab). Its own list is still to
+    /// be set: nobody else knows it.
+    pub(super) fn take_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, attempt: Attempt) -> Option<(Slab, Addr)> {
         let Attempt { want, light } = attempt;
         if cache.spec.typesafe_by_rcu {
             self.return_waited(cpu, cache, RCU_BATCH);
@@ -143,19 +148,20 @@ impl<M: Machine> Slub<'_, M> {
             _ => self.alloc_block(cpu, layout.order, want)?,
         };
         let objects = if page.order() == layout.order { layout.objects } else { layout.min_objects };
+        let order = page.order();
         let slab = Slab(page.into_pfn());
         cpu.work(cost::SLUB_NEW_SLAB);
         cpu.work(cost::SLUB_NEW_OBJECT.times(objects));
+        let first = self.link_objects(cpu, cache, slab, objects);
         slab.found(self.pages, cpu, cache.index, objects);
-        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, objects, 1);
+        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, objects, order, 1);
         cache.count(cpu, Stat::AllocSlab);
-        Some(slab)
+        Some((slab, first))
     }
 
     /// Links the objects of a new slab: ascending, or by the cache's permutation from a random place on (kernel: new_slab,
     /// shuffle_freelist). Returns the first.
-    pub(super) fn link_objects(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) -> Addr {
-        let objects = slab.objects(self.pages);
+    fn link_objects(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, objects: u64) -> Addr {
         let at = |i: u64| cache.object_at(self.pages, slab, i);
         let set_next = |i: u64, next: Option<u64>| {
             cache.links.set_next(self.pages.arena(), cpu, at(i), next.map(at));
@@ -207,9 +213,10 @@ impl<M: Machine> Slub<'_, M> {
     /// period first.
     pub(super) fn discard(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab) {
         cpu.work(cost::SLUB_DISCARD);
-        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, slab.objects(self.pages), -1);
+        let order = self.pages.order_of(slab.0);
+        cache.node(self.pages.node_of(slab.0)).count_slab(cpu, slab.objects(self.pages), order, -1);
         if !cache.spec.typesafe_by_rcu {
-            return self.pages.free_pages(cpu, Page::of(slab.0, self.pages.order_of(slab.0)));
+            return self.pages.free_pages(cpu, Page::of(slab.0, order));
         }
         slab.wait(self.pages, cpu, Picos(cpu.now().0 + RCU_GRACE.0));
         cache.cpus.with(cpu, |c| c.waiting.push_back(self.pages, cpu, slab.0));
@@ -256,7 +263,8 @@ impl<M: Machine> Slub<'_, M> {
             });
         }
         let slabs: u64 = cache.nodes.iter().map(|n| n.nr_slabs.load(cpu)).sum();
-        Destroyed { pages_lost: slabs * cache.layout.order.pages(), warnings: u64::from(slabs > 0) }
+        let pages_lost = cache.nodes.iter().map(|n| n.nr_pages.peek()).sum();
+        Destroyed { pages_lost, warnings: u64::from(slabs > 0) }
     }
 }
 

@@ -17,12 +17,15 @@ use crate::alloc::Configuration;
 use crate::machine::presets::Machinery;
 use crate::machine::sim::Schedule;
 use crate::machine::{Cpu, Native, Sim, Wakeup};
-use crate::page::PageModel;
+use crate::page::{Page, PageFlags, PageModel};
 use crate::topology::Topology;
+use crate::units::Order;
 
 /// Operations of each CPU in the short form, and of all four in the long one.
 const SHORT: u64 = 4_000;
 const MILLION: u64 = 1_000_000;
+/// Blocks of 16 pages that are left to the allocator.
+const SPARE: usize = 40;
 
 /// What one CPU has asked of a cache that is used one by one.
 #[derive(Clone, Copy, Default)]
@@ -140,7 +143,8 @@ fn identities<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId, asked: &[Asked]) 
     let counters = slub.counters(id);
     let slabs = slub.info(id).slabs.expect("SLUB has slabs");
     let cache = &mut slub.caches[id.0 as usize];
-    let (capacity, name) = (cache.limits.sheaf_capacity, cache.spec.name.clone());
+    let (capacity, single, name) = (cache.limits.sheaf_capacity, cache.single, cache.spec.name.clone());
+    let cache_is_lockless = cache.lockless;
     let over_cpu_slabs = capacity > 0 && policy.t.fast_path != FastPath::Sheaf;
     let mut sum = Counters::default();
     for (cpu, (c, asked)) in counters.iter().zip(asked).enumerate() {
@@ -159,10 +163,7 @@ fn identities<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId, asked: &[Asked]) 
         } else if policy.t.slow_path == SlowPath::Locked {
             assert_eq!(n(Stat::AllocFastpath) + n(Stat::AllocSlowpath), asked.got, "{name}: allocations of CPU {cpu}");
         }
-        if policy.t.slow_path == SlowPath::Lockless
-            && policy.t.fast_path != FastPath::Sheaf
-            && !policy.t.delayed_freezing
-        {
+        if cache_is_lockless && !single && !policy.t.delayed_freezing {
             let ways = [Stat::AllocFastpath, Stat::AllocRefill, Stat::AllocFromPartial, Stat::AllocSlab];
             assert_eq!(ways.map(n).iter().sum::<u64>(), asked.got, "{name}: ways of allocations of CPU {cpu}");
         }
@@ -205,6 +206,17 @@ fn soak<M: Machine>(machine: &M, config: &Config, ops: u64) {
         CacheSpec { ctor: true, ..CacheSpec::new("ctor", 40) },
         CacheSpec { reclaim_account: true, ..CacheSpec::new("page", 4096) },
     ];
+    // Little is left, so that pages run out now and then.
+    let blocks: Mutex<Vec<Page>> = Mutex::default();
+    machine.boot(|cpu| {
+        if cpu.id() == CpuId(0) {
+            let block = || pages.alloc_pages(cpu, Order(4), None, PageFlags::default());
+            let mut all: Vec<Page> = std::iter::from_fn(block).collect();
+            all.drain(..SPARE.min(all.len())).for_each(|b| pages.free_pages(cpu, b));
+            *blocks.lock().unwrap() = all;
+        }
+        while cpu.idle(None) != Wakeup::Quiet {}
+    });
     let caches: Vec<CacheId> = specs.into_iter().map(|s| slub.create_cache(s).unwrap()).collect();
     let asked = vec![vec![Asked::default(); caches.len()]; cpus];
     let soak = Soak {
@@ -239,6 +251,8 @@ fn soak<M: Machine>(machine: &M, config: &Config, ops: u64) {
                 slub.rcu_barrier(cpu);
             }
             assert_eq!(slub.destroy(cpu, caches[3]), Destroyed::default());
+            let blocks = std::mem::take(&mut *blocks.lock().unwrap());
+            blocks.into_iter().for_each(|b| pages.free_pages(cpu, b));
         }
         while cpu.idle(None) != Wakeup::Quiet {}
     });
@@ -278,7 +292,7 @@ fn configurations() -> Vec<Config> {
 
 fn on_sim(config: &Config, ops: u64, seed: u64) {
     println!("{}", serde_json::to_string(config).expect("plain data"));
-    let hardware = Machinery::for_topology(4, 2, 3 << 20).expect("a small machine");
+    let hardware = Machinery::for_topology(4, 2, 8 << 20).expect("a small machine");
     let schedule = Schedule { seed, jitter_ps: 20_000, ..Schedule::default() };
     let sim = Sim::new(&hardware, schedule).expect("a machine");
     soak(&sim, config, ops);
@@ -303,7 +317,7 @@ fn a_million_operations_in_any_era_keep_the_invariants_and_the_identities() {
 fn threads_in_any_era_keep_the_invariants_and_the_identities() {
     for config in configurations() {
         println!("{}", serde_json::to_string(&config).expect("plain data"));
-        let native = Native::new(Topology::blocks(4, 2, 3 << 20)).expect("the host");
+        let native = Native::new(Topology::blocks(4, 2, 8 << 20)).expect("the host");
         soak(&native, &config, SHORT);
     }
 }

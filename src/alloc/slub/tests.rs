@@ -371,6 +371,54 @@ fn memory_that_runs_out_is_none_and_reclaim_finds_what_other_caches_keep() {
 }
 
 #[test]
+fn attributes_are_written_as_the_release_allows() {
+    let writes: [(&str, &str, i64, Result<(), &str>); 14] = [
+        ("2.6.24", "min_partial", 9, Err("since 2.6.30")),
+        ("2.6.31", "min_partial", 99, Ok(())),
+        ("6.1", "min_partial", 99, Ok(())),
+        ("2.6.31", "cpu_partial", 9, Err("from 3.2 to 6.18")),
+        ("6.1", "cpu_partial", 9, Ok(())),
+        ("7.1", "cpu_partial", 9, Err("from 3.2 to 6.18")),
+        ("2.6.24", "order", 1, Err("from 2.6.26 to 5.8")),
+        ("3.1", "order", 3, Ok(())),
+        ("3.1", "order", 4, Err("0..3")),
+        ("6.1", "order", 1, Err("from 2.6.26 to 5.8")),
+        ("6.1", "remote_node_defrag_ratio", 101, Err("0..100")),
+        ("6.1", "remote_node_defrag_ratio", 50, Ok(())),
+        ("6.1", "min_partial", -1, Err("0 or more")),
+        ("6.1", "colour", 1, Err("min_partial (since 2.6.30)")),
+    ];
+    for (era, attribute, value, expected) in writes {
+        with_slub(2, 1, &config(json!({ "era": era })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec::new("test", 500)).unwrap();
+            let taken = take(slub, sim, 0, id, 40);
+            give(slub, sim, 1, id, &taken[..7]);
+            match (slub.write_attribute(id, attribute, value), expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(e), Err(part)) => assert!(e.to_string().contains(part), "{era}: {e}"),
+                (done, _) => panic!("{era}: {attribute} = {value}: {done:?}"),
+            }
+            let more = take(slub, sim, 0, id, 40);
+            give(slub, sim, 0, id, &taken[7..]);
+            give(slub, sim, 1, id, &more);
+        });
+    }
+    let after = |era: &str, attribute: &str, value, key: &str| {
+        let mut found = 0;
+        with_slub(1, 1, &config(json!({ "era": era })), |_, slub| {
+            let id = slub.create_cache(CacheSpec::new("test", 500)).unwrap();
+            slub.write_attribute(id, attribute, value).unwrap();
+            found = slub.state(id)["geometry"][key].as_u64().unwrap();
+        });
+        found
+    };
+    assert_eq!(after("2.6.31", "min_partial", 99, "min_partial"), 10);
+    assert_eq!(after("6.1", "min_partial", 99, "min_partial"), 99);
+    assert_eq!(after("6.1", "cpu_partial", 9, "cpu_partial_slabs"), 3);
+    assert_eq!(after("3.1", "order", 3, "objs_per_slab"), 65);
+}
+
+#[test]
 fn slabinfo_came_with_the_release() {
     with_slub(1, 1, &config(json!({"era": "2.6.24-rc2"})), |_, slub| assert_eq!(slub.slabinfo(), None));
     with_slub(1, 1, &config(json!({})), |sim, slub| {

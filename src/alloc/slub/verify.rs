@@ -43,8 +43,8 @@ impl<M: Machine> Slub<'_, M> {
                 Asked { spec: &cache.spec, kmalloc: i < self.kmalloc_classes, debug: self.debug.of(&cache.spec.name) };
             let fresh =
                 Layout::new(asked, &policy, &shape).map_err(|e| Corruption::new(&cache.spec.name, e.to_string()))?;
-            let same = (fresh.slot, fresh.order, fresh.objects)
-                == (cache.layout.slot, cache.layout.order, cache.layout.objects);
+            // The order may have been changed at run time.
+            let same = (fresh.slot, fresh.offset) == (cache.layout.slot, cache.layout.offset);
             ensure!(same, &cache.spec.name, "geometry {:?} ≠ computed {fresh:?}", cache.layout);
             cache.verify(pages, &policy, &slabs)?;
         }
@@ -137,7 +137,7 @@ impl<M: Machine> Cache<M> {
                 parked.extend(&sheaf.objects);
             }
         }
-        self.rcu.get_mut().iter().for_each(|waiting| parked.extend(waiting.objects()));
+        self.waiting().for_each(|waiting| parked.extend(waiting.objects()));
         let mut seen = HashSet::new();
         for object in parked {
             ensure!(seen.insert(object), name, "object {:#x} is parked twice", object.0);
