@@ -11,13 +11,16 @@ use super::Pages;
 pub(super) struct Failing {
     every: AtomicU64,
     asked: AtomicU64,
+    struck: AtomicU64,
 }
 
 impl Failing {
     /// True for the allocation that fails.
     pub(super) fn strikes(&self) -> bool {
         let every = self.every.load(Ordering::Relaxed);
-        every > 0 && (self.asked.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every)
+        let strikes = every > 0 && (self.asked.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every);
+        self.struck.fetch_add(u64::from(strikes), Ordering::Relaxed);
+        strikes
     }
 }
 
@@ -25,5 +28,9 @@ impl<M: Machine> Pages<'_, M> {
     /// From now on every `every`-th allocation fails; 0: none.
     pub(crate) fn fail_every(&self, every: u64) {
         self.failing.every.store(every, Ordering::Relaxed);
+    }
+    /// How many have failed so far.
+    pub(crate) fn struck(&self) -> u64 {
+        self.failing.struck.load(Ordering::Relaxed)
     }
 }

@@ -7,6 +7,7 @@ mod compare;
 mod placement;
 mod recording;
 mod sequences;
+mod slob;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
