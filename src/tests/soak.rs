@@ -171,17 +171,19 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
             while cpu.idle(None) != Wakeup::Quiet {}
         });
     }
-    // Grace periods pass.
-    machine.boot(|cpu| {
-        cpu.delay(Picos(20_000_000_000));
-        (0..1000).for_each(|_| a.trim(cpu));
-    });
     machine.boot(|cpu| {
         if cpu.id().0 == 0 {
             caches.iter().for_each(|(id, _)| assert_eq!(a.destroy(cpu, *id), Destroyed::default()));
         }
         while cpu.idle(None) != Wakeup::Quiet {}
     });
+    if A::Config::NAME == "slob" {
+        // Early releases do not wait for the grace period of a destroyed cache's objects.
+        machine.boot(|cpu| {
+            cpu.delay(Picos(20_000_000_000));
+            (0..1000).for_each(|_| a.trim(cpu));
+        });
+    }
     a.verify().expect("an allocator whose invariants hold");
     assert_eq!(pages.lent(), before, "{cpus} CPUs: every page is back");
 }
