@@ -55,7 +55,9 @@ impl<M: Machine> Pages<'_, M> {
     /// Whether this request is one of those that [`Pages::fail_one_in`] lets fail.
     fn fails(&self, cpu: &M::Cpu) -> bool {
         let one_in = self.one_in.load(Ordering::Relaxed);
-        one_in > 0 && cpu.random(one_in) == 0
+        let fails = one_in > 0 && cpu.random(one_in) == 0;
+        self.struck.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
     }
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).

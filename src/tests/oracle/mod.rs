@@ -10,6 +10,7 @@ mod geometry;
 mod placement;
 mod recording;
 mod sequences;
+mod slob;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
