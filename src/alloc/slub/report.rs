@@ -40,6 +40,9 @@ pub(super) struct View {
     pub frozen: bool,
 }
 
+/// What a CPU owns: its cpu slab with the length of its private list, and its partial slabs from the top.
+pub(super) type OnCpu = (Option<(Slab, View, u64)>, Vec<View>);
+
 impl View {
     /// Free objects on the own list.
     pub fn free(&self) -> u64 {
@@ -66,8 +69,8 @@ impl<M: Machine> Cache<M> {
         listed.into_iter().map(|pfn| self.view(pages, Slab(pfn))).collect()
     }
 
-    /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
-    pub(super) fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<(Option<(Slab, View, u64)>, Vec<View>)> {
+    /// What each CPU owns.
+    pub(super) fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<OnCpu> {
         let cpus: Vec<_> = self
             .cpus
             .iter_mut()
