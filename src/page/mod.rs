@@ -251,6 +251,20 @@ impl<'m, M: Machine> Pages<'m, M> {
         cpu.touch(self.descriptor(head), crate::machine::Access::Read);
         (head, self.arena.peek_record(self.descriptor(head), [a, b]))
     }
+    /// The same with the owner's word alone.
+    #[inline]
+    pub fn head_owner(&self, cpu: &M::Cpu, addr: Addr) -> (Pfn, u64) {
+        let pfn = addr.0 / PAGE_SIZE;
+        let at = self.map.plus(pfn * frame::FRAME_BYTES);
+        cpu.touch(at, crate::machine::Access::Read);
+        let [head, owner] = self.arena.peek_record(at, [Field::Head as usize, Field::Owner as usize]);
+        if head == 0 {
+            return (Pfn(pfn as u32), owner);
+        }
+        let head = Pfn(head as u32 - 1);
+        cpu.touch(self.descriptor(head), crate::machine::Access::Read);
+        (head, self.peek(head, Field::Owner))
+    }
     /// The same for reports, uncharged.
     pub fn peek_head(&self, addr: Addr) -> Option<Pfn> {
         let pfn = self.pfn_of(addr)?;

@@ -80,6 +80,7 @@ impl<M: Machine> Pages<'_, M> {
         assert!(was == frame::lent(order), "page {pfn:?} freed with order {}, allocated as {was:#x}", order.0);
         self.poke(pfn, Field::Count, 0);
         self.poke(pfn, Field::Flags, 0);
+        self.poke(pfn, Field::Owner, 0);
         self.clear_tails(cpu, pfn, order);
         let zone = usize::from(self.node_of(pfn).0);
         self.cpus.with(cpu, |c| c.stats[zone].freed[usize::from(order.0)] += 1);
