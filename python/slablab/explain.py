@@ -48,15 +48,18 @@ class _Change:
         mine = f"cpu {self.cpu}"
         came = Counter({(slab.key, old.state if old else "new"): 1})
         came.update(self._moved(slab.cache, lambda was, now: now == mine and was != mine))
-        total, slabs = sum(came.values()), len({key for key, _ in came})
+        total, slabs = sum(came.values()), len({key for key, state in came if state in ("free", "new")})
         if old and old.state == mine and total == 1:
             left = sum(s.states[mine] for s in self.after.of(slab.cache))
             parts = [f"fast path: the object was on CPU {self.cpu}'s own list ({_count(left, 'object')} left there)"]
         elif old and old.state == "free" and total == 1:
             parts = [f"one object straight out of slab {slab.frame}, {_on(self.before.slabs[slab.key].list)}"]
+        elif old is None and total == 1:
+            parts = ["one object out of it"]
         else:
-            sources = _list(self._source(*source) for source in dict.fromkeys(came))
-            parts = [f"refill: {_count(total, 'object')} from {sources}, {_count(slabs, 'slab')} touched"]
+            sources = _list(self._source(*source) for source in came)
+            touched = f", {_count(slabs, 'slab')} touched" if slabs else ""
+            parts = [f"refill: {_count(total, 'object')} from {sources}{touched}"]
         return "; ".join([*self._new(slab.cache), *parts, *self._gone(slab.cache), *self._lists(slab.cache)])
 
     def free(self) -> str:
@@ -77,13 +80,11 @@ class _Change:
         flushed = self._moved(slab.cache, lambda was, now: was == mine and now != mine)
         parts = []
         if flushed:
-            to = Counter[str]()
-            for (key, state), n in flushed.items():
-                to[self._target(key, state)] += n
-            whither = _list(f"{n} {where}" for where, n in to.items())
-            slabs = len({key for key, _ in flushed})
-            n = sum(flushed.values())
-            parts.append(f"flush of {_count(n, 'object')} of {_count(slabs, 'slab')} from CPU {self.cpu}'s list: {whither}")
+            to: Counter[str] = Counter()
+            for (_, state), n in flushed.items():
+                to[state] += n
+            whither = _list(self._target(state, n, flushed) for state, n in to.items())
+            parts.append(f"flush of {_count(sum(to.values()), 'object')} from CPU {self.cpu}'s list: {whither}")
         if now is None:
             parts.append(f"free of the last object of slab {slab.frame}")
         elif now.state == mine:
@@ -107,15 +108,15 @@ class _Change:
 
     def other(self) -> str:
         """Any other step: what moved, over all caches."""
-        moves: Counter[tuple[str, str]] = Counter()
+        moves: Counter[tuple[str, str, str]] = Counter()
         for key, old in self.before.slabs.items():
             new = self.after.slabs.get(key)
             states = {o.at: o.state for o in new.objects} if new else {}
             for o in old.objects:
                 now = states.get(o.at, "free")
                 if o.state != now and old.cache is not None:
-                    moves[o.state, now] += 1
-        parts = [f"{_count(n, 'object')} from {_queue(a)} into {_queue(b)}" for (a, b), n in moves.items()]
+                    moves[old.name, o.state, now] += 1
+        parts = [f"{_count(n, 'object')} of {name} from {_queue(a)} to {_queue(b)}" for (name, a, b), n in moves.items()]
         parts += self._new(None) + self._gone(None) + self._lists(None)
         return f"{self.op}: {'; '.join(parts) or 'no slab changed'}"
 
@@ -163,7 +164,7 @@ class _Change:
                 now = states.get(o.at, "gone")
                 if o.state not in ("used", "free", mine, now):
                     left[o.state, now] += 1
-        return [f"{_count(n, 'object')} from {_queue(a)} into {_queue(b)}" for (a, b), n in left.items()]
+        return [f"{_count(n, 'object')} from {_queue(a)} to {_queue(b)}" for (a, b), n in left.items()]
 
     def _source(self, key: Key, state: str) -> str:
         if state == "new":
@@ -173,12 +174,13 @@ class _Change:
         where = self.before.slabs[key].list
         if where == f"cpu {self.cpu}":
             return "its own slab, freed there by others"
-        return f"the {where} slabs" if where == "empty" else f"the list {where}" if _plain(where) else f"slabs {where}"
+        return f"the {where} slabs" if where == "empty" else where.replace("partial of", "the partial list of")
 
-    def _target(self, key: Key, state: str) -> str:
+    def _target(self, state: str, n: int, flushed: Counter[tuple[Key, str]]) -> str:
+        slabs = _count(sum(s == state for _, s in flushed), "slab")
         if state == "gone":
-            return "into slabs that went back"
-        return "into their slabs" if state == "free" else f"into {_queue(state)}"
+            return f"{n} into {slabs} that went back"
+        return f"{n} into {slabs}" if state == "free" else f"{n} into {_queue(state)}"
 
     def _new(self, cache: int | None) -> list[str]:
         """New slabs: of this cache first, then of others, which hold arrays and slab management."""
@@ -257,7 +259,9 @@ def _queue(state: str) -> str:
     cpu = cpu_of(state)
     if cpu is not None:
         return f"CPU {cpu}'s list"
-    return {"used": "users", "free": "their slabs", "gone": "slabs that went back"}.get(state, f"the {state}")
+    words = {"used": "users", "free": "their slabs", "gone": "slabs that went back"}
+    # alien[1] is a name; a shared array, a barn, an rlist is a thing.
+    return words.get(state, state if "[" in state else f"the {state}")
 
 
 def _count(n: int, noun: str) -> str:

@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from slablab import config, slabmap
+from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
-from slablab.values import ConfigError, refused, shown, unknown, whole
+from slablab.values import refused, shown, unknown, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,9 +148,13 @@ class KernelCache:
 
 
 class Kernel:
-    """A kernel to touch: `k = Kernel("opteron-2x4-2007", "slub@2.6.24"); c = k.cache("buffer_head", 104); c.alloc(cpu=0)`.
+    """A kernel to touch, on a simulated machine, whose every state can be shown.
 
-    It runs on simulated machines, whose every state can be shown.
+    >>> k = Kernel("opteron-2x4-2007", "slub@2.6.24")
+    >>> c = k.cache("buffer_head", 104)
+    >>> p = c.alloc(cpu=0)
+    >>> c.free(p, cpu=1)
+    >>> k.explain(), c.slabs(), c.plot()
     """
 
     def __init__(

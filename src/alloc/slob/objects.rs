@@ -45,7 +45,7 @@ impl<M: Machine> Slob<'_, M> {
     fn waiting_blocks(&mut self) -> Vec<(Addr, u64, State)> {
         let caches = &self.caches;
         let blocks = self.waiting.iter_mut().flat_map(|(_, waiting)| waiting.iter());
-        let state = || State::Queue("waiting for a grace period".into());
+        let state = || State::Queue("RCU queue".into());
         blocks.map(|(addr, id, _)| (*addr, caches[id.0 as usize].size, state())).collect()
     }
 

@@ -85,6 +85,6 @@ impl<M: Machine> Cache<M> {
             full.iter().flat_map(|s| &s.objects).for_each(|o| map.mark(*o, State::Queue(format!("barn of node {n}"))));
         }
         let waiting = self.rcu.iter_mut().flat_map(|rcu| rcu.get_mut().iter());
-        waiting.flat_map(|w| w.objects()).for_each(|o| map.mark(*o, State::Queue("waiting for a grace period".into())));
+        waiting.flat_map(|w| w.objects()).for_each(|o| map.mark(*o, State::Queue("RCU queue".into())));
     }
 }
