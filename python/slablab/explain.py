@@ -53,7 +53,9 @@ class _Change:
             left = sum(s.states[mine] for s in self.after.of(slab.cache))
             parts = [f"fast path: the object was on CPU {self.cpu}'s own list ({_count(left, 'object')} left there)"]
         elif old and old.state == "free" and total == 1:
-            parts = [f"one object straight out of slab {slab.frame}, {_on(self.before.slabs[slab.key].list)}"]
+            where = self.before.slabs[slab.key].list
+            own = f"its own slab {slab.frame}" if where == mine else f"slab {slab.frame}, {_on(where)}"
+            parts = [f"one object straight out of {own}"]
         elif old is None and total == 1:
             parts = ["one object out of it"]
         else:
@@ -116,7 +118,9 @@ class _Change:
                 now = states.get(o.at, "free")
                 if o.state != now and old.cache is not None:
                     moves[old.name, o.state, now] += 1
-        parts = [f"{_count(n, 'object')} of {name} from {_queue(a)} to {_queue(b)}" for (name, a, b), n in moves.items()]
+        parts = [
+            f"{_count(n, 'object')} of {name} from {_queue(a)} to {_queue(b)}" for (name, a, b), n in moves.items()
+        ]
         parts += self._new(None) + self._gone(None) + self._lists(None)
         return f"{self.op}: {'; '.join(parts) or 'no slab changed'}"
 

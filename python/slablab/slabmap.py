@@ -17,7 +17,8 @@ PAGE = 4096
 WIDTH = 64
 """Characters of a line of a text map."""
 _CPUS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_COLOURS = {"used": "#4D4D4D", "free": "#F2F2F2", "queued": "#D55E00"}
+_COLOURS = {"used": "#4D4D4D", "free": "#F2F2F2"}
+_QUEUE_COLOURS = ("#D55E00", "#7F0000", "#E377C2", "#BCBD22")
 _CPU_COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#F0E442", "#8C564B", "#332288")
 
 Key: TypeAlias = tuple[int | None, int]
@@ -197,8 +198,10 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
     else:
         axes = ax
     legend: dict[str, Any] = {}
+    states = sorted({o.state for slab in slabs for o in slab.objects})
+    queues = [s for s in states if s not in _COLOURS and cpu_of(s) is None]
     for row, slab in enumerate(slabs):
-        for (label, colour), blocks in _kinds(slab):
+        for (label, colour), blocks in _kinds(slab, queues):
             axes.broken_barh(
                 [(o.at, o.bytes) for o in blocks],
                 (row - 0.4, 0.8),
@@ -224,16 +227,16 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
     return axes
 
 
-def _kinds(slab: SlabView) -> Iterator[tuple[tuple[str, str], list[Block]]]:
+def _kinds(slab: SlabView, queues: list[str]) -> Iterator[tuple[tuple[str, str], list[Block]]]:
     """The objects of a slab by what they are: label and colour, objects."""
     kinds: dict[tuple[str, str], list[Block]] = {}
     for o in slab.objects:
         if o.cpu is not None:
             kind = (f"on CPU {o.cpu}'s list", _CPU_COLOURS[o.cpu % len(_CPU_COLOURS)])
-        elif o.state in ("used", "free"):
+        elif o.state in _COLOURS:
             kind = ("used" if o.state == "used" else "free in its slab", _COLOURS[o.state])
         else:
-            kind = (o.state, _COLOURS["queued"])
+            kind = (o.state, _QUEUE_COLOURS[queues.index(o.state) % len(_QUEUE_COLOURS)])
         kinds.setdefault(kind, []).append(o)
     yield from kinds.items()
 
