@@ -24,7 +24,7 @@ pub enum Field {
     Private = 2,
     /// Neighbours in a list: next in the low half, previous in the high half; frame number + 1, 0 for none.
     Links = 3,
-    /// Owner: cache, list.
+    /// Owner: cache, list. Cleared when the page is freed.
     Owner = 4,
     /// Owner: freelist and counters.
     Counters = 5,

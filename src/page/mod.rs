@@ -107,6 +107,8 @@ pub struct Pages<'m, M: Machine> {
     model: PageModel,
     /// One request in so many fails, at random; 0: none.
     one_in: AtomicU64,
+    /// How many have.
+    struck: AtomicU64,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -175,6 +177,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             lent,
             held,
             one_in: AtomicU64::new(0),
+            struck: AtomicU64::new(0),
             model,
         })
     }
@@ -248,6 +251,20 @@ impl<'m, M: Machine> Pages<'m, M> {
         cpu.touch(self.descriptor(head), crate::machine::Access::Read);
         (head, self.arena.peek_record(self.descriptor(head), [a, b]))
     }
+    /// The same with the owner's word alone.
+    #[inline]
+    pub fn head_owner(&self, cpu: &M::Cpu, addr: Addr) -> (Pfn, u64) {
+        let pfn = addr.0 / PAGE_SIZE;
+        let at = self.map.plus(pfn * frame::FRAME_BYTES);
+        cpu.touch(at, crate::machine::Access::Read);
+        let [head, owner] = self.arena.peek_record(at, [Field::Head as usize, Field::Owner as usize]);
+        if head == 0 {
+            return (Pfn(pfn as u32), owner);
+        }
+        let head = Pfn(head as u32 - 1);
+        cpu.touch(self.descriptor(head), crate::machine::Access::Read);
+        (head, self.peek(head, Field::Owner))
+    }
     /// The same for reports, uncharged.
     pub fn peek_head(&self, addr: Addr) -> Option<Pfn> {
         let pfn = self.pfn_of(addr)?;
@@ -286,6 +303,10 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// Lets one request in `one_in` fail from now on, drawn from the CPU's own stream (kernel: fail_page_alloc); 0 ends it.
     pub fn fail_one_in(&self, one_in: u64) {
         self.one_in.store(one_in, Ordering::Relaxed);
+    }
+    /// Requests that failed so.
+    pub fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
     }
     /// Changes this CPU's balance. A plain add in its own line: nobody else writes it.
     fn lend(&self, cpu: &M::Cpu, pages: i64) {

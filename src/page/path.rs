@@ -55,7 +55,9 @@ impl<M: Machine> Pages<'_, M> {
     /// Whether this request is one of those that [`Pages::fail_one_in`] lets fail.
     fn fails(&self, cpu: &M::Cpu) -> bool {
         let one_in = self.one_in.load(Ordering::Relaxed);
-        one_in > 0 && cpu.random(one_in) == 0
+        let fails = one_in > 0 && cpu.random(one_in) == 0;
+        self.struck.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
     }
 
     /// Gives a block back (kernel: __free_pages, the last reference dropped).
@@ -78,6 +80,7 @@ impl<M: Machine> Pages<'_, M> {
         assert!(was == frame::lent(order), "page {pfn:?} freed with order {}, allocated as {was:#x}", order.0);
         self.poke(pfn, Field::Count, 0);
         self.poke(pfn, Field::Flags, 0);
+        self.poke(pfn, Field::Owner, 0);
         self.clear_tails(cpu, pfn, order);
         let zone = usize::from(self.node_of(pfn).0);
         self.cpus.with(cpu, |c| c.stats[zone].freed[usize::from(order.0)] += 1);

@@ -66,6 +66,12 @@ impl Gathered {
         if let Some(text) = alloc.slabinfo() {
             texts.insert("slabinfo".into(), json!(text));
         }
+        if let Some(text) = alloc.queues_text() {
+            texts.insert("queues".into(), json!(text));
+        }
+        if let Some(text) = alloc.heap_text() {
+            texts.insert("heap".into(), json!(text));
+        }
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));

@@ -33,7 +33,7 @@ pub struct Outcome {
     pub summary: Map<String, Value>,
     /// Tables.
     pub frames: Vec<Frame>,
-    /// Ready-made texts by name: `slabinfo`, `buddyinfo`.
+    /// Ready-made texts by name: `slabinfo`, `buddyinfo`, `queues` (SLQB), `heap` (SLOB).
     pub texts: Map<String, Value>,
     /// What a script's checkpoints saw: name, filled slots, state of each of its caches.
     pub checkpoints: Vec<Value>,

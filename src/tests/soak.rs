@@ -55,7 +55,6 @@ struct Held {
 struct Pool {
     held: Vec<Held>,
     starts: BTreeSet<u64>,
-    failed: u64,
 }
 
 /// Writes, or compares, the object's own address in its first and last word.
@@ -111,11 +110,8 @@ fn play<'p, A: SlabAllocator<'p, Sim>>(a: &A, cpu: &SimCpu, caches: &[(CacheId, 
             Some(id) => a.alloc(cpu, id, want),
             None => a.kmalloc(cpu, bytes, want),
         };
+        let Some(object) = object else { continue };
         let mut pool = pool.lock().unwrap();
-        let Some(object) = object else {
-            pool.failed += 1;
-            continue;
-        };
         let addr = object.addr();
         assert!(pool.starts.insert(addr.0), "{addr:?} is handed out twice");
         stamp(arena, addr, bytes, false);
@@ -148,7 +144,8 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
         machine.boot(|cpu| play(&a, cpu, &caches, &pool, ops / 4 / cpus));
         a.verify().expect("an allocator whose invariants hold");
     }
-    assert!(pool.lock().unwrap().failed > 0, "failures were injected");
+    // A caller that may wait asks again: only some of the injected failures reach it.
+    assert!(pages.struck() > 0, "failures were injected");
     machine.boot(|cpu| {
         loop {
             let Some(h) = ({ pool.lock().unwrap().held.pop() }) else { break };
@@ -160,10 +157,13 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
     a.verify().expect("an allocator whose invariants hold");
     pages.fail_one_in(0);
     let all = a.cache_count() as u32;
-    // Grace periods pass; trims empty the queues, batch by batch; nodes without a CPU are emptied by a shrink.
-    for _ in 0..8 + 4 * cpus {
+    // Trims empty the queues, batch by batch, within 8 + 4·CPUs rounds; nodes without a CPU are emptied by a shrink.
+    let in_use = |a: &mut A| (0..all).map(|id| a.info(CacheId(id))).filter(|i| i.slabs.is_some_and(|n| n > 0)).count();
+    let mut rounds = 0;
+    while in_use(&mut a) > 0 {
+        rounds += 1;
+        assert!(rounds <= 8 + 4 * cpus, "{cpus} CPUs: {} caches still have slabs", in_use(&mut a));
         machine.boot(|cpu| {
-            cpu.delay(Picos(20_000_000_000));
             a.trim(cpu);
             if cpu.id().0 == 0 {
                 (0..all).for_each(|id| a.shrink(cpu, CacheId(id)));
@@ -177,8 +177,15 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
         }
         while cpu.idle(None) != Wakeup::Quiet {}
     });
+    if A::Config::NAME == "slob" {
+        // Early releases do not wait for the grace period of a destroyed cache's objects.
+        machine.boot(|cpu| {
+            cpu.delay(Picos(20_000_000_000));
+            (0..1000).for_each(|_| a.trim(cpu));
+        });
+    }
     a.verify().expect("an allocator whose invariants hold");
-    assert_eq!(pages.lent(), before, "every page is back");
+    assert_eq!(pages.lent(), before, "{cpus} CPUs: every page is back");
 }
 
 /// CPUs in equal blocks over the nodes; where they are fewer, the last nodes have none.

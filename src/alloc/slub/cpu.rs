@@ -175,9 +175,9 @@ impl<M: Machine> Slub<'_, M> {
     /// Gives one object of `cache` back.
     #[inline]
     pub(super) fn free_to(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
-        let (slab, kind) = Slab::of(self.pages, cpu, object);
-        if kind != Kind::Slab(cache.index) {
-            return self.free_block(cpu, cache, slab, object, kind);
+        let (slab, mark) = Slab::with_mark(self.pages, cpu, object);
+        if mark != cache.mark {
+            return self.free_block(cpu, cache, slab, object, mark);
         }
         self.free_in(cpu, cache, slab, object);
     }
@@ -226,7 +226,8 @@ impl<M: Machine> Slub<'_, M> {
 
     /// Frees what lies in no slab of the cache: a block taken in place of an object, or something foreign.
     #[cold]
-    fn free_block(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr, found: Kind) {
+    fn free_block(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr, mark: u64) {
+        let found = slab.kind(self.pages, mark);
         if found != Kind::Large || !cache.block_will_do {
             self.wrong_cache(cache, slab, object, found);
         }

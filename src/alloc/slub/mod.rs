@@ -60,6 +60,8 @@ use word::{Links, Slab};
 struct Cache<M: Machine> {
     /// Index in [`Slub::caches`].
     index: usize,
+    /// `Owner` of its slabs.
+    mark: u64,
     /// What the first creator asked for.
     spec: CacheSpec,
     /// Names of the caches that were merged into this one.
@@ -194,6 +196,7 @@ impl<'p, M: Machine> Slub<'p, M> {
         let few = shape.page_size / layout.slot < policy.t.min_objects.on(shape.cpus);
         self.caches.push(Cache {
             index,
+            mark: word::owner_mark(index),
             spec,
             aliases: Vec::new(),
             links: Links { offset: layout.offset, secret },

@@ -69,7 +69,7 @@ impl<M: Machine> Cache<M> {
         listed.into_iter().map(|pfn| self.view(pages, Slab(pfn))).collect()
     }
 
-    /// Of each CPU: its cpu slab and the length of its private list, and its partial slabs from the top.
+    /// What each CPU owns.
     pub(super) fn on_cpus(&mut self, pages: &Pages<'_, M>) -> Vec<OnCpu> {
         let cpus: Vec<_> = self
             .cpus

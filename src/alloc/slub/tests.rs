@@ -505,8 +505,8 @@ fn verify_finds_damage() {
             "is free twice",
         ),
         (|s, slab| slab.freeze(s.pages, true), "frozen is true"),
-        (|s, slab| s.pages.poke(slab.0, Field::Owner, 0), "cache kmalloc-8, slab"),
-        (|s, slab| s.pages.poke(slab.0, Field::Owner, 98), "owner 98"),
+        (|s, slab| s.pages.poke(slab.0, Field::Owner, 1), "cache kmalloc-8, slab"),
+        (|s, slab| s.pages.poke(slab.0, Field::Owner, 99), "owner 98"),
         (|s, _| s.caches.last_mut().unwrap().nodes[0].nr_partial.poke(7), "nr_partial 7"),
         (|s, _| s.caches.last_mut().unwrap().nodes[0].nr_slabs.poke(9), "nr_slabs 9"),
     ];

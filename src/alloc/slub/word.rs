@@ -9,7 +9,7 @@
 //! | `Flags` bit 4 | WAITING: empty, its pages wait for a grace period | the discarding CPU |
 //! | `Flags` bit 5 | LISTED: on its node's list (6.8) | holder of `list_lock` |
 //! | `Flags` from bit 32 | slots of the slab | creation |
-//! | `Owner` | index of the cache | creation |
+//! | `Owner` | index of the cache + 1, in the low half; WAITING: 1 in the high half; 0: no slab | creation; cleared with the page |
 //! | `Counters` | the slab's own freelist (LARGE: the order; WAITING: when it may go) | holder of the lock |
 //! | `Extra` | inuse | holder of the lock |
 //!
@@ -84,6 +84,17 @@ impl Links {
     }
 }
 
+/// `Owner` of a slab of the cache with this index: every word that is not one says that an object is not the cache's.
+pub(super) const fn owner_mark(index: usize) -> u64 {
+    index as u64 + 1
+}
+/// `Owner` of a slab that waits for a grace period: none of its objects is anybody's.
+const WAITING_MARK: u64 = 1 << 32;
+/// The cache in an `Owner` word that is not 0.
+const fn index_of_mark(owner: u64) -> usize {
+    (owner as u32).wrapping_sub(1) as usize
+}
+
 /// What the page of an object is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -99,7 +110,7 @@ impl Kind {
     #[inline]
     fn new(flags: u64, owner: u64) -> Kind {
         if flags & (SLAB | WAITING) == SLAB {
-            Kind::Slab(owner as usize)
+            Kind::Slab(index_of_mark(owner))
         } else if flags & LARGE != 0 {
             Kind::Large
         } else {
@@ -116,7 +127,7 @@ impl Slab {
     /// Makes the descriptor of a new slab of `objects` slots of cache `owner`: nothing in use, no list.
     pub(super) fn found<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, owner: usize, objects: u64) {
         pages.store(cpu, self.0, Field::Flags, SLAB | objects << OBJECTS_SHIFT);
-        pages.poke(self.0, Field::Owner, owner as u64);
+        pages.poke(self.0, Field::Owner, owner_mark(owner));
         pages.poke(self.0, Field::Counters, 0);
         pages.poke(self.0, Field::Extra, 0);
     }
@@ -139,6 +150,17 @@ impl Slab {
     pub(super) fn of<M: Machine>(pages: &Pages<'_, M>, cpu: &M::Cpu, object: Addr) -> (Slab, Kind) {
         let (head, [flags, owner]) = pages.head_with(cpu, object, [Field::Flags, Field::Owner]);
         (Slab(head), Kind::new(flags, owner))
+    }
+    /// The same for a free, which one word of the descriptor decides: the mark of the cache (see [`owner_mark`]), because it is
+    /// 0 in pages that are no slabs.
+    #[inline]
+    pub(super) fn with_mark<M: Machine>(pages: &Pages<'_, M>, cpu: &M::Cpu, object: Addr) -> (Slab, u64) {
+        let (head, mark) = pages.head_owner(cpu, object);
+        (Slab(head), mark)
+    }
+    /// What the page of a slab with this mark is.
+    pub(super) fn kind<M: Machine>(self, pages: &Pages<'_, M>, mark: u64) -> Kind {
+        Kind::new(pages.peek(self.0, Field::Flags), mark)
     }
 
     /// Takes the slab lock (kernel: slab_lock).
@@ -203,6 +225,7 @@ impl Slab {
     pub(super) fn wait<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, due: Picos) {
         let objects = self.objects(pages);
         pages.store(cpu, self.0, Field::Flags, SLAB | WAITING | objects << OBJECTS_SHIFT);
+        pages.poke(self.0, Field::Owner, pages.peek(self.0, Field::Owner) | WAITING_MARK);
         pages.poke(self.0, Field::Counters, due.0);
     }
     /// Until when it waits.
@@ -217,6 +240,6 @@ impl Slab {
     /// Index of the owning cache, waiting slabs included; `None` for a page that is no slab.
     pub(super) fn owner<M: Machine>(self, pages: &Pages<'_, M>) -> Option<usize> {
         let slab = pages.peek(self.0, Field::Flags) & SLAB != 0;
-        slab.then(|| pages.peek(self.0, Field::Owner) as usize)
+        slab.then(|| index_of_mark(pages.peek(self.0, Field::Owner)))
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Tally {
     pub(super) total: u64,
     /// Lines whose counters depend on a race in the recorded kernel, and were not compared.
     pub(super) racing: u64,
+    /// Lines whose page counts hold pages of other caches, and were not compared.
+    pub(super) others_pages: u64,
     pub(super) keys: BTreeMap<String, KeyTally>,
     /// Lines left out, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
@@ -64,6 +66,7 @@ impl Tally {
         self.equal += other.equal;
         self.total += other.total;
         self.racing += other.racing;
+        self.others_pages += other.others_pages;
         for (key, theirs) in other.keys {
             let ours = self.keys.entry(key).or_default();
             ours.compared += theirs.compared;
@@ -140,6 +143,12 @@ impl Tally {
         let mut text = format!("{file}: {}/{} lines equal in every key\n", self.equal, self.total);
         if self.racing > 0 {
             text += &format!("  counters not compared: {} lines after a shrink on several CPUs\n", self.racing);
+        }
+        if self.others_pages > 0 {
+            text += &format!(
+                "  page counts not compared: {} lines that count pages of other caches too\n",
+                self.others_pages
+            );
         }
         for (why, lines) in &self.left_out {
             text += &format!("  left out: {lines} lines, {why}\n");

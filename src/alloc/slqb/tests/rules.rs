@@ -260,6 +260,22 @@ fn a_slab_of_an_rcu_cache_returns_its_pages_after_the_grace_period() {
 }
 
 #[test]
+fn a_destruction_waits_for_the_grace_periods_of_every_cpu() {
+    let spec = CacheSpec { typesafe_by_rcu: true, ..plain(4000) };
+    let shape = Shape { cpus: 4, nodes: 2, mib: 16 };
+    lab(shape, config(&[("freebatch", 1), ("hiwater", 0)]), spec, |lab| {
+        let before = lab.slqb.pages().lent();
+        for cpu in 0..4 {
+            let objects = lab.alloc(cpu, 15);
+            lab.free(cpu, &objects);
+        }
+        assert_eq!(lab.slqb.pages().lent() - before, 4 * 15);
+        assert_eq!(lab.on(2, |cpu| lab.slqb.destroy(cpu, lab.cache)), Destroyed::default());
+        assert_eq!(lab.slqb.pages().lent(), before);
+    });
+}
+
+#[test]
 fn memory_that_is_out_trims_every_cache_before_it_says_none() {
     let shape = Shape { cpus: 2, nodes: 1, mib: 8 };
     lab(shape, config(&[("freebatch", 300)]), plain(4096), |lab| {
