@@ -14,6 +14,7 @@ from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
+from slablab.kernel import Kernel
 from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
@@ -27,6 +28,7 @@ __all__ = [
     "Allocator",
     "ConfigError",
     "Experiment",
+    "Kernel",
     "MissingExtra",
     "Native",
     "Null",

@@ -451,7 +451,7 @@ class Script(Typed):
     """
     steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk,
     free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, write,
-    destroy, checkpoint)
+    create, destroy, checkpoint, map)
     """
 
     def __post_init__(self) -> None:

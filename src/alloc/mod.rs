@@ -4,6 +4,7 @@
 //! the registry.
 
 mod info;
+mod map;
 pub mod null;
 pub mod periodic;
 pub mod slab;
@@ -14,6 +15,7 @@ mod stats;
 
 pub use crate::spec::Parameter;
 pub use info::{CacheInfo, Placement, slabinfo_text};
+pub use map::{Block, Live, Map, SlabMap, State};
 pub use stats::{Counters, Shares, Stat};
 
 use serde::Serialize;
@@ -169,6 +171,9 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn state(&mut self, cache: CacheId) -> serde_json::Value;
     /// Where an object lies: first frame of its slab, index in it, and offset of object 0 from the slab's start.
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement;
+    /// Every slab and what each of its objects is. When no CPU runs. `live` is what callers hold: SLOB tells its blocks by
+    /// it, the others know.
+    fn objects(&mut self, live: &[Live]) -> Map;
     /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
     fn slabinfo(&mut self) -> Option<String>;
     /// Writes to an attribute of a cache (SLUB; kernel: its directory in sysfs). When no CPU runs. What the release refuses

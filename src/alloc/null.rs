@@ -5,12 +5,15 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CacheInfo, Configuration, Counters, Destroyed, Parameter, Placement, SlabAllocator, Stat, ZERO_SIZE};
+use super::{
+    CacheInfo, Configuration, Counters, Destroyed, Live, Map, Parameter, Placement, SlabAllocator, SlabMap, Stat,
+    State, ZERO_SIZE,
+};
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Cpu, Machine, PerCpu};
 use crate::page::{Page, PageFlags, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
-use crate::units::{Order, round_up};
+use crate::units::{CpuId, Order, round_up};
 
 /// `null` has no tunables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,6 +219,37 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
     fn placement(&mut self, id: CacheId, object: Addr) -> Placement {
         let slab = self.pages.peek_head(object).expect("an object of the arena");
         Placement { slab, index: (object.0 - self.pages.addr_of(slab).0) / self.caches[id.0 as usize].slot, offset: 0 }
+    }
+    fn objects(&mut self, live: &[Live]) -> Map {
+        let pages = self.pages;
+        let mut map = Map::default();
+        let stacks = |c: &mut Cache<M>| -> Vec<(CpuId, Vec<Addr>)> {
+            c.stacks.iter_mut().map(|(cpu, s)| (cpu, s.free.clone())).collect()
+        };
+        let stacks: Vec<_> = self.caches.iter_mut().map(stacks).collect();
+        // A block is known by the objects that are in it.
+        let parked = stacks.iter().flatten().flat_map(|(_, free)| free);
+        let mut heads: Vec<_> =
+            parked.chain(live.iter().map(|(_, at)| at)).filter_map(|o| pages.peek_head(*o)).collect();
+        heads.sort_unstable();
+        heads.dedup();
+        for head in heads {
+            let Some(id) = pages.peek(head, crate::page::Field::Owner).checked_sub(1) else { continue };
+            let cache = &self.caches[id as usize];
+            let slab = SlabMap {
+                cache: Some(CacheId(id as u32)),
+                slab: head,
+                pages: cache.order.pages(),
+                node: pages.node_of(head),
+                list: "none".into(),
+                objects: Vec::new(),
+            };
+            map.add(slab.cut(0, cache.slot, cache.order.bytes() / cache.slot));
+        }
+        for (cpu, free) in stacks.into_iter().flatten() {
+            free.into_iter().for_each(|object| map.mark(object, State::Cpu(cpu)));
+        }
+        map
     }
     fn slabinfo(&mut self) -> Option<String> {
         None

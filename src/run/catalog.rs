@@ -42,7 +42,7 @@ pub fn catalog() -> Value {
         "meaning": "an explicit list of operations, each on the CPU it names, one at a time",
         "parameters": [
             { "name": "caches", "unit": "", "default": [], "meaning": "caches made before the first step: name, size, align, flags" },
-            { "name": "ops", "unit": "", "default": [], "meaning": "steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk, free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, write, destroy, checkpoint)" },
+            { "name": "ops", "unit": "", "default": [], "meaning": "steps: cpu and op (alloc, free, kmalloc, kfree, alloc_pages, free_pages, alloc_bulk, free_bulk, free_rcu, rcu_barrier, prefill, alloc_prefilled, refill, return_prefilled, touch, shrink, trim, tune, write, create, destroy, checkpoint, map)" },
         ],
     }));
     let mut machines: Vec<Value> = presets::names()

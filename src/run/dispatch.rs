@@ -14,7 +14,7 @@ use crate::page::Pages;
 use crate::spec::CacheId;
 use crate::topology::Topology;
 use crate::units::PAGE_SIZE;
-use crate::workload::script::Script;
+use crate::workload::script::{Script, ScriptOp};
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
@@ -236,9 +236,18 @@ fn execute_script<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 ) -> Result<report::Gathered, Failure> {
     let machine = alloc.pages().machine();
     let mut checkpoints = Vec::new();
+    let mut drawn = script.ops.iter().filter_map(|s| match s.op {
+        ScriptOp::Checkpoint { .. } => Some(false),
+        ScriptOp::Map { .. } => Some(true),
+        _ => None,
+    });
     let mut seen = |alloc: &mut A, caches: &[CacheId], slots: &super::script::Slots, name: &str| {
         let states: Vec<Value> = caches.iter().map(|c| alloc.state(*c)).collect();
-        checkpoints.push(json!({ "name": name, "filled": slots.filled(), "caches": states }));
+        let mut seen = json!({ "name": name, "filled": slots.filled(), "caches": states });
+        if drawn.next() == Some(true) {
+            seen["map"] = super::mapped::map(alloc, caches, slots);
+        }
+        checkpoints.push(seen);
     };
     let slots = super::script::execute(machine, alloc, script, &mut seen)?;
     alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;

@@ -4,6 +4,7 @@ mod catalog;
 mod config;
 mod dispatch;
 mod exec;
+mod mapped;
 mod measured;
 mod net;
 mod report;

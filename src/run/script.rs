@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::measured;
-use crate::alloc::{Destroyed, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
+use crate::alloc::{Destroyed, Live, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
@@ -49,6 +49,18 @@ impl Slots {
             Held::Nothing | Held::Prefilled(..) | Held::Failed => None,
         }
     }
+    /// What each slot holds that holds an object: its cache (none: kmalloc), and its address.
+    pub fn live(&self) -> impl Iterator<Item = (u32, Live)> {
+        self.held.iter().enumerate().filter_map(|(slot, held)| match held {
+            Held::Object(id, object) => Some((slot as u32, (Some(*id), object.addr()))),
+            Held::Kmalloc(object) => Some((slot as u32, (None, object.addr()))),
+            Held::Nothing | Held::Pages(_) | Held::Prefilled(..) | Held::Failed => None,
+        })
+    }
+    /// Slots whose allocation had failed.
+    pub fn failures(&self) -> impl Iterator<Item = u32> {
+        self.held.iter().enumerate().filter(|(_, h)| matches!(h, Held::Failed)).map(|(slot, _)| slot as u32)
+    }
     /// Objects set aside and not taken.
     pub fn prefilled(&self) -> u64 {
         let left = |h: &Held| if let Held::Prefilled(_, p) = h { p.len() as u64 } else { 0 };
@@ -72,14 +84,15 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     at: &mut AtCheckpoint<'_, A>,
 ) -> Result<Slots, Error> {
     script.check(machine.topology().cpus(), machine.topology().nodes())?;
-    let caches =
+    let mut caches =
         script.caches.iter().map(|spec| allocator.create_cache(spec.clone())).collect::<Result<Vec<_>, _>>()?;
     let mut slots = Slots::default();
     slots.held.resize_with(script.slots(), || Held::Nothing);
     for (steps, stop) in segments(&script.ops) {
         slots = segment(machine, allocator, &caches, steps, slots);
         match stop.cloned() {
-            Some(ScriptOp::Checkpoint { name }) => at(allocator, &caches, &slots, &name),
+            Some(ScriptOp::Create { cache }) => caches.push(allocator.create_cache(cache)?),
+            Some(ScriptOp::Checkpoint { name } | ScriptOp::Map { name }) => at(allocator, &caches, &slots, &name),
             Some(ScriptOp::Tune { cache, limit, batchcount, sharedfactor }) => {
                 let all: Vec<CacheId> = match cache {
                     Some(cache) => vec![caches[cache as usize]],
@@ -100,9 +113,8 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 
 /// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
 fn segments(ops: &[Step]) -> impl Iterator<Item = (&[Step], Option<&ScriptOp>)> {
-    let stops = |s: &Step| matches!(s.op, ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } | ScriptOp::Write { .. });
-    ops.split_inclusive(stops).map(move |part| match part.split_last() {
-        Some((last, before)) if stops(last) => (before, Some(&last.op)),
+    ops.split_inclusive(|s: &Step| s.op.stops()).map(move |part| match part.split_last() {
+        Some((last, before)) if last.op.stops() => (before, Some(&last.op)),
         _ => (part, None),
     })
 }
@@ -263,7 +275,11 @@ impl Slots {
                 self.destroyed.pages_lost += left.pages_lost;
                 self.destroyed.warnings += left.warnings;
             }
-            ScriptOp::Checkpoint { .. } | ScriptOp::Tune { .. } | ScriptOp::Write { .. } => {
+            ScriptOp::Checkpoint { .. }
+            | ScriptOp::Map { .. }
+            | ScriptOp::Tune { .. }
+            | ScriptOp::Write { .. }
+            | ScriptOp::Create { .. } => {
                 unreachable!("they end a segment")
             }
         }

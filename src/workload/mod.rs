@@ -7,7 +7,7 @@
 //! A workload is added by writing its file and one line in [`workloads!`].
 
 pub mod net;
-mod random;
+pub(crate) mod random;
 pub mod script;
 pub mod tbench;
 

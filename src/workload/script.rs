@@ -196,6 +196,31 @@ pub enum ScriptOp {
         /// Name.
         name: String,
     },
+    /// The same, and every slab with its objects, what every slot holds, and all event counts.
+    Map {
+        /// Name.
+        name: String,
+    },
+    /// Makes a cache while all CPUs stand still (kernel: kmem_cache_create): the next one after those of `caches`. Its `cpu`
+    /// does not matter.
+    Create {
+        /// The cache.
+        cache: CacheSpec,
+    },
+}
+
+impl ScriptOp {
+    /// All CPUs stand still for it.
+    pub fn stops(&self) -> bool {
+        matches!(
+            self,
+            ScriptOp::Checkpoint { .. }
+                | ScriptOp::Map { .. }
+                | ScriptOp::Tune { .. }
+                | ScriptOp::Write { .. }
+                | ScriptOp::Create { .. }
+        )
+    }
 }
 
 /// What a slot holds, as far as the text of the script says.
@@ -224,7 +249,8 @@ impl Script {
     /// Refuses what cannot run on `cpus` CPUs and `nodes` nodes: a CPU, node, cache, order or slot that does not exist,
     /// a slot filled twice or used empty. The error names the step: `workload.ops[17].slot`.
     pub fn check(&self, cpus: usize, nodes: usize) -> Result<(), Error> {
-        let mut check = Check { script: self, at: 0, slots: Vec::new(), live: vec![Some(0); self.caches.len()] };
+        let sizes = self.caches.iter().map(|c| c.size).collect();
+        let mut check = Check { sizes, at: 0, slots: Vec::new(), live: vec![Some(0); self.caches.len()] };
         for (at, step) in self.ops.iter().enumerate() {
             check.at = at;
             if usize::from(step.cpu) >= cpus {
@@ -251,15 +277,16 @@ impl Script {
 }
 
 /// Walks a script on paper.
-struct Check<'a> {
-    script: &'a Script,
+struct Check {
+    /// Sizes of the caches made so far.
+    sizes: Vec<u64>,
     at: usize,
     slots: Vec<Content>,
     /// Objects each cache has out; `None` once destroyed.
     live: Vec<Option<u64>>,
 }
 
-impl Check<'_> {
+impl Check {
     fn refuse(&self, field: &str, value: impl std::fmt::Display, expected: impl Into<String>) -> Error {
         Error::new(format!("workload.ops[{}].{field}", self.at), value, expected)
     }
@@ -372,14 +399,18 @@ impl Check<'_> {
             ScriptOp::Tune { cache, .. } => {
                 cache.map(|cache| self.cache(cache)).transpose()?;
             }
-            ScriptOp::Trim {} | ScriptOp::RcuBarrier {} | ScriptOp::Checkpoint { .. } => {}
+            ScriptOp::Create { ref cache } => {
+                self.sizes.push(cache.size);
+                self.live.push(Some(0));
+            }
+            ScriptOp::Trim {} | ScriptOp::RcuBarrier {} | ScriptOp::Checkpoint { .. } | ScriptOp::Map { .. } => {}
         }
         Ok(())
     }
 
     fn cache(&self, cache: u32) -> Result<u64, Error> {
         match self.live.get(cache as usize) {
-            Some(Some(_)) => Ok(self.script.caches[cache as usize].size),
+            Some(Some(_)) => Ok(self.sizes[cache as usize]),
             Some(None) => Err(self.refuse("cache", cache, "a cache that has not been destroyed")),
             None if self.live.is_empty() => Err(self.refuse("cache", cache, "a cache of `caches`, which is empty")),
             None => Err(self.refuse("cache", cache, format!("0..{}, a cache of `caches`", self.live.len() - 1))),
@@ -443,6 +474,9 @@ mod tests {
             { "op": { "alloc": { "cache": 0, "slot": 7 } } },
             { "cpu": 1, "op": { "free": { "slot": 7 } } },
             { "cpu": 1, "op": { "trim": {} } },
+            { "op": { "create": { "cache": { "name": "inode", "size": 600 } } } },
+            { "op": { "alloc": { "cache": 1, "slot": 7 } } },
+            { "op": { "map": { "name": "drawn" } } },
             { "cpu": 0, "op": { "checkpoint": { "name": "freed" } } } ] }"#;
         let script = parse(text);
         assert_eq!(script.check(2, 1), Ok(()));

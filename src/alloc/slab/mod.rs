@@ -29,6 +29,7 @@ mod list;
 mod lookup;
 mod merge;
 mod node;
+mod objects;
 mod policy;
 mod reap;
 mod report;
@@ -43,7 +44,7 @@ pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, Tuning};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Tuning};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
@@ -203,6 +204,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     }
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement {
         self.report_placement(cache.0 as usize, object)
+    }
+    fn objects(&mut self, _: &[Live]) -> Map {
+        self.map_objects()
     }
     fn slabinfo(&mut self) -> Option<String> {
         Some(self.proc_slabinfo())

@@ -29,6 +29,7 @@ mod big;
 mod cache;
 mod heap;
 mod map;
+mod objects;
 mod page;
 mod policy;
 mod rcu;
@@ -41,7 +42,7 @@ pub use report::{HeapReport, ListReport};
 
 use std::sync::Mutex;
 
-use super::{CacheInfo, Counters, Destroyed, Placement, SlabAllocator, Stat, ZERO_SIZE};
+use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, cost};
 use crate::page::{Field, Page, PageFlags, Pages, Pfn};
@@ -241,6 +242,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
     fn placement(&mut self, _: CacheId, object: Addr) -> Placement {
         let slab = self.frame(object);
         Placement { slab, index: object.0 - self.pages.addr_of(slab).0, offset: 0 }
+    }
+    fn objects(&mut self, live: &[Live]) -> Map {
+        self.map_objects(live)
     }
     /// SLOB has no /proc/slabinfo.
     fn slabinfo(&mut self) -> Option<String> {

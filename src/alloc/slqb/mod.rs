@@ -29,6 +29,7 @@ mod destroy;
 mod grow;
 mod lookup;
 mod node;
+mod objects;
 pub mod policy;
 mod queues;
 mod report;
@@ -39,7 +40,7 @@ mod verify;
 pub use policy::Config;
 pub use queues::{CacheQueues, ListQueues};
 
-use super::{CacheInfo, Configuration, Counters, Destroyed, Placement, SlabAllocator, ZERO_SIZE};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
 use crate::page::{Field, Pages};
@@ -268,6 +269,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         let offset = node::unpack(self.pages.peek(slab, Field::Counters)).colour;
         let from_first = object.0 - self.pages.addr_of(slab).0 - offset;
         Placement { slab, index: from_first / self.caches[cache.0 as usize].geometry.size, offset }
+    }
+    fn objects(&mut self, _: &[Live]) -> Map {
+        self.map_objects()
     }
     /// Newest cache first, as they are on the kernel's list.
     fn slabinfo(&mut self) -> Option<String> {

@@ -38,7 +38,7 @@ mod write;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{CacheInfo, Counters, Destroyed, Placement, Prefilled, SlabAllocator, Stat};
+use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, Prefilled, SlabAllocator, Stat};
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine, PerCpu, SpinLock};
 use crate::page::Pages;
@@ -387,6 +387,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     fn placement(&mut self, cache: CacheId, object: Addr) -> Placement {
         self.place(cache, object)
     }
+    fn objects(&mut self, _: &[Live]) -> Map {
+        self.map_objects()
+    }
     fn slabinfo(&mut self) -> Option<String> {
         self.proc_slabinfo()
     }
@@ -415,6 +418,7 @@ impl Draws {
 
 #[cfg(all(test, loom))]
 mod loom;
+mod objects;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]

@@ -1,0 +1,76 @@
+//! What a `map` of a script shows: every slab with its objects, what the script's slots hold, event counts.
+
+use serde_json::{Map as Fields, Value, json};
+
+use super::script::Slots;
+use crate::alloc::{Counters, Live, SlabAllocator, Stat, ZERO_SIZE};
+use crate::machine::Machine;
+use crate::spec::CacheId;
+use crate::units::PAGE_SIZE;
+
+/// The map: `caches` (those of the script, of slabs, and with events; `made` gives the number of each of the script's),
+/// `slabs`, `slots`, `failed` (slots), `uncached` (events of no cache), `pages`
+/// (lent by the page allocator), `nodes` (how many) and `cpu_nodes` (of each CPU).
+pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
+    alloc: &mut A,
+    made: &[CacheId],
+    slots: &Slots,
+) -> Value {
+    let held: Vec<(u32, Live)> = slots.live().collect();
+    let live: Vec<Live> = held.iter().map(|(_, live)| *live).filter(|(_, at)| *at != ZERO_SIZE).collect();
+    let map = alloc.objects(&live);
+    let slabs: Vec<Value> = map
+        .slabs()
+        .iter()
+        .map(|s| {
+            let objects: Vec<_> = s.objects.iter().map(|o| json!([o.at, o.bytes, o.state.to_string()])).collect();
+            json!({
+                "cache": s.cache.map(|id| id.0), "slab": s.slab.0, "pages": s.pages, "node": s.node.0,
+                "list": s.list, "objects": objects,
+            })
+        })
+        .collect();
+    let slots_held: Vec<Value> = held
+        .iter()
+        .map(|(slot, (cache, at))| {
+            let mut row = json!({ "slot": slot, "cache": cache.map(|id| id.0) });
+            match map.find(*at) {
+                Some((slab, index)) => row["at"] = json!([slab, index]),
+                None if *at == ZERO_SIZE => row["zero_size"] = json!(true),
+                None => row["frame"] = json!(at.0 / PAGE_SIZE),
+            }
+            row
+        })
+        .collect();
+    let caches: Vec<Value> = (0..alloc.cache_count() as u32)
+        .map(CacheId)
+        .filter_map(|id| {
+            let events = events(&alloc.counters(id));
+            let shown = made.contains(&id) || !events.is_empty() || map.slabs().iter().any(|s| s.cache == Some(id));
+            shown.then(|| {
+                let info = alloc.info(id);
+                json!({ "cache": id.0, "name": info.name, "object_size": info.object_size, "events": events })
+            })
+        })
+        .collect();
+    let topology = alloc.pages().machine().topology();
+    json!({
+        "nodes": topology.nodes(),
+        "cpu_nodes": topology.cpu_ids().map(|c| topology.node_of(c).0).collect::<Vec<_>>(),
+        "made": made.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "caches": caches,
+        "slabs": slabs,
+        "slots": slots_held,
+        "failed": slots.failures().collect::<Vec<_>>(),
+        "uncached": events(&alloc.uncached_counters()),
+        "pages": alloc.pages().lent(),
+    })
+}
+
+/// Counts over all CPUs, without those that are 0.
+fn events(cpus: &[Counters]) -> Fields<String, Value> {
+    let mut sum = Counters::default();
+    cpus.iter().for_each(|c| sum.merge(c));
+    let seen = Stat::ALL.iter().filter(|s| sum.get(**s) > 0);
+    seen.map(|s| (s.name().to_string(), json!(sum.get(*s)))).collect()
+}
