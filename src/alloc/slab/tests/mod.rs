@@ -1,6 +1,8 @@
 //! Tests of SLAB: helpers here; the worked examples of the specification, single rules, and racing CPUs below.
 
+mod debugging;
 mod examples;
+mod grace;
 mod indexes;
 mod racing;
 mod reaping;
