@@ -153,6 +153,15 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
     }
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        self.usable(cpu, object)
+    }
+    fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
+        self.alloc_many(cpu, &self.caches[cache.0 as usize], want, n as usize)
+    }
+    fn free_bulk(&self, cpu: &M::Cpu, cache: CacheId, objects: Vec<Object>) {
+        self.free_many(cpu, &self.caches[cache.0 as usize], objects);
+    }
     fn period(&self) -> Option<Picos> {
         self.config.reaper.then_some(reap::PERIOD)
     }
