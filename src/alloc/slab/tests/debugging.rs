@@ -237,7 +237,7 @@ fn debugged_caches_keep_every_rule_on_racing_nodes() {
             let pool: Mutex<Vec<(CacheId, Addr)>> = Mutex::default();
             lab.machine.boot(|c| {
                 for i in 0..3000u64 {
-                    let r = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33 ^ u64::from(c.id().0) * 7;
+                    let r = ((i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) ^ (u64::from(c.id().0) * 7);
                     let cache = caches[r as usize % caches.len()];
                     if r % 5 < 3 || i < 500 {
                         let x = take(&slab, c, cache);

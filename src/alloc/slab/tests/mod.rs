@@ -4,6 +4,8 @@ mod debugging;
 mod examples;
 mod grace;
 mod indexes;
+mod invariants;
+mod odd;
 mod racing;
 mod reaping;
 mod rules;
