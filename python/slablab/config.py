@@ -203,6 +203,8 @@ class Slab(AllocatorConfig):
     """caches of equal slots share their slabs (6.1): true or false"""
     statistics: bool | None = None
     """slabinfo shows the globalstat and cpustat columns: true or false"""
+    debug: str | None = None
+    """debug letters F Z P U or - and a prefix of names, as "FZ,size-"; empty: none"""
 
 
 @config

@@ -61,8 +61,10 @@ pub fn slabinfo_text(caches: &[CacheInfo]) -> String {
     let mut text = String::from("slabinfo - version: 2.1\n");
     text += "# name            <active_objs> <num_objs> <objsize> <objperslab> <pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata <active_slabs> <num_slabs> <sharedavail>\n";
     for c in caches {
+        // The kernel counts bytes, not characters.
+        let blanks = " ".repeat(17usize.saturating_sub(c.name.len()));
         text += &format!(
-            "{:<17} {:>6} {:>6} {:>6} {:>4} {:>4} : tunables {:>4} {:>4} {:>4} : slabdata {:>6} {:>6} {:>6}\n",
+            "{}{blanks} {:>6} {:>6} {:>6} {:>4} {:>4} : tunables {:>4} {:>4} {:>4} : slabdata {:>6} {:>6} {:>6}\n",
             c.name,
             c.active_objects,
             c.total_objects.unwrap_or(0),

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Corruption, Error};
-use crate::machine::{Addr, Machine};
+use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
 use crate::units::Picos;
@@ -92,6 +92,33 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object>;
     /// Gives back what kmalloc returned.
     fn kfree(&self, cpu: &M::Cpu, object: Object);
+    /// Bytes that the owner of a kmalloc object may use, 0 of [`ZERO_SIZE`] (kernel: ksize).
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64;
+    /// Makes a kmalloc object at least `bytes` long: in place if it has room, else a new one with the old contents; 0 bytes
+    /// free it (kernel: krealloc). When memory is out the old object comes back, whole, as the error.
+    fn krealloc(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
+        if bytes == 0 {
+            self.kfree(cpu, object);
+            return Ok(Object::at(ZERO_SIZE));
+        }
+        let old = self.ksize(cpu, &object);
+        if old >= bytes {
+            return Ok(object);
+        }
+        let Some(new) = self.kmalloc(cpu, bytes, want) else { return Err(object) };
+        if old > 0 {
+            let (from, to, arena) = (object.addr(), new.addr(), self.pages().arena());
+            (0..old / 8).for_each(|word| arena.poke(to.plus(8 * word), arena.peek(from.plus(8 * word))));
+            let (rest, whole) = (old % 8, old - old % 8);
+            if rest > 0 {
+                arena.poke_bits(to.plus(whole), u64::MAX >> (64 - 8 * rest), arena.peek(from.plus(whole)));
+            }
+            cpu.touch_span(from, old, Access::Read);
+            cpu.touch_span(to, old, Access::Write);
+        }
+        self.kfree(cpu, object);
+        Ok(new)
+    }
     /// Takes `n` objects or none (kernel: kmem_cache_alloc_bulk). Allocators without a path of their own take one by one.
     fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
         let objects: Vec<Object> = (0..n).map_while(|_| self.alloc(cpu, cache, want)).collect();

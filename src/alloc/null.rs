@@ -129,6 +129,13 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
         let cache = self.pages.peek(head, crate::page::Field::Owner) - 1;
         self.free(cpu, CacheId(cache as u32), object);
     }
+    fn ksize(&self, _: &M::Cpu, object: &Object) -> u64 {
+        if object.addr() == ZERO_SIZE {
+            return 0;
+        }
+        let head = self.pages.peek_head(object.addr()).expect("an object of the arena");
+        self.caches[self.pages.peek(head, crate::page::Field::Owner) as usize - 1].spec.size
+    }
     fn shrink(&self, _: &M::Cpu, _: CacheId) {}
     fn destroy(&self, cpu: &M::Cpu, id: CacheId) -> Destroyed {
         let cache = &self.caches[id.0 as usize];

@@ -271,3 +271,47 @@ fn memory_that_runs_out_is_none_and_leaves_everything_whole() {
         }
     }
 }
+
+/// kmalloc, ksize and krealloc on one CPU of every allocator and era.
+fn resize<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Config, at: &str) {
+    let alloc = A::new(pages, config).expect("the allocator boots");
+    let (want, arena) = (Request::default(), pages.arena());
+    pages.machine().boot(|cpu| {
+        for bytes in [1, 7, 8, 33, 100, 192, 1000, 4096, 5000, 70_000] {
+            let object = alloc.kmalloc(cpu, bytes, want).expect("memory");
+            let room = alloc.ksize(cpu, &object);
+            assert!(room >= bytes, "{at}: {room} of {bytes}");
+            arena.fill(object.addr(), bytes, 0xa7);
+            let old = object.addr();
+            let object = alloc.krealloc(cpu, object, room, want).expect("memory");
+            assert_eq!(object.addr(), old, "{at}: {bytes} bytes with room for {room} stay");
+            let object = alloc.krealloc(cpu, object, room + 1, want).expect("memory");
+            assert_ne!(object.addr(), old, "{at}: {bytes} bytes with room for {room} move");
+            assert!(alloc.ksize(cpu, &object) > room);
+            let start = object.addr().0;
+            assert!((start..start + bytes).all(|b| byte(arena, b) == 0xa7), "{at}: {bytes} bytes are copied");
+            let too_much = alloc.krealloc(cpu, object, 1 << 40, want).expect_err("more than there is");
+            assert_eq!(too_much.addr().0, start, "{at}: the old object comes back");
+            let none = alloc.krealloc(cpu, too_much, 0, want).expect("a free");
+            assert_eq!((none.addr(), alloc.ksize(cpu, &none)), (ZERO_SIZE, 0));
+            let fresh = alloc.krealloc(cpu, none, bytes, want).expect("memory");
+            alloc.kfree(cpu, fresh);
+        }
+    });
+}
+
+#[test]
+fn krealloc_stays_where_ksize_has_room_and_otherwise_moves_the_contents() {
+    macro_rules! each {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            $(for era in <$config as Configuration>::ERAS {
+                let hardware = Machinery::for_topology(1, 1, 64 << 20).expect("a small machine");
+                let sim = Sim::new(&hardware, Schedule::default()).expect("a machine");
+                let pages = Pages::new(&sim, PageModel::HotCold).expect("its pages");
+                let config = <$config as Configuration>::era(era).expect("an era of its list");
+                resize::<$alloc>(&pages, &config, &format!("{}@{era}", $name));
+            })*
+        };
+    }
+    crate::allocators!(each);
+}

@@ -165,6 +165,9 @@ impl<M: Machine> Cache<M> {
                 Owner::Cpu(cpu) => {
                     let array = &mut self.cpus.get_mut(cpu).array;
                     *array = std::mem::take(array).moved(addr, header, t.limit);
+                    if self.geometry.checks.any {
+                        array.close();
+                    }
                 }
                 Owner::Shared(node) => {
                     let shared = &mut self.nodes[usize::from(node.0)].lists.get_mut().shared;
@@ -199,6 +202,10 @@ impl<M: Machine> Cache<M> {
         self.nodes.iter().for_each(|n| n.next_reap.poke(now + NODE_PERIOD + later));
     }
 
+    /// Slot of an object that users know by its first byte.
+    pub(super) fn slot_of(&self, object: Addr) -> Addr {
+        Addr(object.0.wrapping_sub(self.geometry.checks.before()))
+    }
     pub(super) fn node(&self, node: NodeId) -> &Node<M> {
         &self.nodes[usize::from(node.0)]
     }

@@ -20,6 +20,8 @@ const STATE: u64 = 4;
 const NODE: u64 = 5;
 /// End of a chain (kernel: BUFCTL_END).
 const END: u32 = u32::MAX;
+/// Chain entry of an object that is out of its slab, in caches that are debugged (kernel: BUFCTL_FREE).
+const OUT: u32 = u32::MAX - 1;
 
 /// The headers of a cache, in the memory where they lie.
 pub(super) struct Chain<'a>(pub(super) &'a Arena);
@@ -68,6 +70,16 @@ impl Chain<'_> {
     /// Index of the next object to be handed out.
     pub(super) fn peek(&self, slab: Header) -> u64 {
         u64::from(self.first_free(slab))
+    }
+    /// True if object `index` was taken, and is marked so.
+    pub(super) fn is_out(&self, slab: Header, index: u64) -> bool {
+        self.chain(slab, index as u32) == OUT
+    }
+    /// Takes that object (kernel: slab_get_obj), and marks it as out.
+    pub(super) fn take_marked(&self, slab: Header) {
+        let index = self.first_free(slab);
+        self.take(slab);
+        self.set_chain(slab, index, OUT);
     }
     /// Takes that object (kernel: slab_get_obj).
     pub(super) fn take(&self, slab: Header) {

@@ -51,8 +51,8 @@ pub struct Columns {
 
 /// The columns of a cache of `spec` on a machine of `cpus` CPUs and `memory` bytes.
 pub fn geometry(config: &Config, spec: &CacheSpec, cpus: usize, memory: u64) -> Result<Columns, Error> {
-    let shape = Geometry::new(spec, config.policy(), order_break(config, memory))?;
-    Ok(Columns::new(spec, &shape, &Tunables::new(config, shape.slot, cpus)))
+    let shape = Geometry::new(spec, config.policy(), order_break(config, memory), config.debug_of(spec))?;
+    Ok(Columns::new(spec, &shape, &Tunables::new(config, &shape, cpus)))
 }
 
 impl Columns {

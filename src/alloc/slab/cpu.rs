@@ -19,14 +19,16 @@ use crate::spec::Request;
 
 impl<M: Machine> Slab<'_, M> {
     /// Takes the newest object of this CPU's array (kernel: ____cache_alloc). Hit: one line of the cache descriptor,
-    /// array header and entry, no atomic.
+    /// array header and entry, no atomic. What finds nothing counts itself.
     #[inline]
     fn alloc_cpu(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Option<Addr> {
         cpu.work(cost::SLAB_ALLOC_HIT);
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);
         cache.cpus.with(cpu, |c| {
             let top = c.array.pop(cpu);
-            c.counters.count(if top.is_some() { Stat::Allochit } else { Stat::Allocmiss });
+            if top.is_some() {
+                c.counters.count(Stat::Allochit);
+            }
             top
         })
     }
@@ -40,13 +42,14 @@ impl<M: Machine> Slab<'_, M> {
         }
         // On one node the kernel does not look: a stray address is found here in debug builds, later in others, when the
         // object goes back to its slab.
-        debug_assert!(self.locate(cache, object).is_some(), "{}", self.stray(cache, object));
+        debug_assert!(self.locate(cache, cache.slot_of(object)).is_some(), "{}", self.stray(cache, object));
         self.free_local(cpu, cache, object);
     }
 
     /// Free on a machine of several nodes: looks whose object it is.
     #[inline(never)]
     fn free_numa(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        let object = if cache.closed() { self.debug_free(cpu, cache, object) } else { object };
         let slab = self.slab_of(cpu, cache, object);
         let headers = self.headers(cache);
         if self.policy.management == Management::Chain {
@@ -66,7 +69,9 @@ impl<M: Machine> Slab<'_, M> {
         cpu.touch(cache.array_pointer(cpu.id()), Access::Read);
         let hit = cache.cpus.with(cpu, |c| {
             let fits = c.array.push(cpu, object);
-            c.counters.count(if fits { Stat::Freehit } else { Stat::Freemiss });
+            if fits {
+                c.counters.count(Stat::Freehit);
+            }
             fits
         });
         if !hit {
@@ -74,13 +79,24 @@ impl<M: Machine> Slab<'_, M> {
         }
     }
 
-    /// Free that found the array full: flush a batch, then push.
+    /// Free that found the array full, or closed.
     #[cold]
     #[inline(never)]
     fn free_full(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
         cpu.leave_fast_path();
+        if cache.closed() {
+            // On several nodes it has been checked before its node was looked for.
+            let slot = if self.several_nodes { object } else { self.debug_free(cpu, cache, object) };
+            return self.free_closed(cpu, cache, slot);
+        }
+        cache.cpus.with(cpu, |c| c.counters.count(Stat::Freemiss));
+        self.flush_for(cpu, cache, object);
+    }
+
+    /// Flushes a batch, then pushes.
+    pub(super) fn flush_for(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
         self.flush(cpu, cache);
-        let fits = cache.cpus.with(cpu, |c| c.array.push(cpu, object));
+        let fits = cache.cpus.with(cpu, |c| c.array.push_any(cpu, object));
         debug_assert!(fits, "a flush makes room");
     }
 
@@ -89,7 +105,7 @@ impl<M: Machine> Slab<'_, M> {
         loop {
             self.refill(cpu, cache);
             // Marks the array as touched, so that only the first refill of an idle array is small.
-            let top = cache.cpus.with(cpu, |c| c.array.pop(cpu));
+            let top = cache.cpus.with(cpu, |c| c.array.pop_any(cpu));
             if top.is_some() {
                 return top;
             }
@@ -99,7 +115,7 @@ impl<M: Machine> Slab<'_, M> {
                 NewSlab::IntoArray => {
                     self.fill_from(cpu, cache, slab);
                     self.link_slab(cpu, cache, slab);
-                    return cache.cpus.with(cpu, |c| c.array.pop(cpu));
+                    return cache.cpus.with(cpu, |c| c.array.pop_any(cpu));
                 }
             }
         }
@@ -135,6 +151,9 @@ impl<M: Machine> Slab<'_, M> {
             }
             let mut got = 0;
             while got < want {
+                if cache.closed() {
+                    self.debug_draw(cache, lists);
+                }
                 let n = lists.draw(&headers, cpu, want - got, |object| array.fill(object));
                 if n == 0 {
                     break;
@@ -229,22 +248,35 @@ impl<M: Machine> Slab<'_, M> {
         }
     }
 
-    /// Allocation that found this CPU's array empty: refill it, and on several nodes look elsewhere if that fails.
+    /// Allocation that found this CPU's array empty, or closed.
     #[cold]
     #[inline(never)]
     fn alloc_empty(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         cpu.leave_fast_path();
+        if cache.closed() {
+            return self.alloc_closed(cpu, cache, want);
+        }
+        cache.cpus.with(cpu, |c| c.counters.count(Stat::Allocmiss));
+        self.alloc_missed(cpu, cache, want)
+    }
+
+    /// Refills this CPU's empty array, and on several nodes looks elsewhere if that fails.
+    pub(super) fn alloc_missed(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         let growth = Growth { atomic: want.atomic, this_node: self.several_nodes };
         let local = self.alloc_refill(cpu, cache, growth);
         if local.is_none() {
             cache.cpus.with(cpu, |c| c.missed += 1);
         }
-        if local.is_some() || !self.several_nodes { local } else { self.alloc_elsewhere(cpu, cache, want) }
+        if local.is_some() || !self.several_nodes {
+            return local;
+        }
+        self.alloc_node(cpu, cache, want.node.unwrap_or(cpu.node()), want)
     }
 
-    /// Allocation from the slabs of the named node, or of this one, then of any.
+    /// Allocation from the slabs of the named node, then of any.
     #[inline(never)]
     fn alloc_elsewhere(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
-        self.alloc_node(cpu, cache, want.node.unwrap_or(cpu.node()), want)
+        let slot = self.alloc_node(cpu, cache, want.node.unwrap_or(cpu.node()), want)?;
+        Some(if cache.closed() { self.debug_alloc(cpu, cache, slot) } else { slot })
     }
 }

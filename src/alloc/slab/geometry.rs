@@ -1,6 +1,7 @@
 //! The shape of a cache's slabs, and its tunables: slot size, objects per slab, order, where management lies, colours.
 //! Pure formulas of configuration, specification and number of CPUs.
 
+use super::debug::{self, Checks, Debug};
 use super::policy::{CHAIN_ENTRY, Config, HEADER, KMALLOC_MAX, Management, Policy};
 use crate::error::Error;
 use crate::spec::CacheSpec;
@@ -32,9 +33,11 @@ pub(super) fn default_limit(slot: u64) -> u64 {
 }
 
 impl Tunables {
-    /// Tunables of a cache of this slot size on a machine of `cpus` CPUs (kernel: enable_cpucache).
-    pub(super) fn new(config: &Config, slot: u64, cpus: usize) -> Tunables {
-        let limit = config.limit.unwrap_or(default_limit(slot));
+    /// Tunables of a cache of this shape on a machine of `cpus` CPUs (kernel: enable_cpucache).
+    pub(super) fn new(config: &Config, geometry: &Geometry, cpus: usize) -> Tunables {
+        let slot = geometry.slot;
+        let most = if geometry.checks.any { debug::LIMIT } else { u64::MAX };
+        let limit = config.limit.unwrap_or(default_limit(slot).min(most));
         let batch = config.batchcount.map_or(limit.div_ceil(2), |b| b.min(limit));
         let shared = if slot <= PAGE_SIZE && cpus > 1 { 8 } else { 0 };
         Tunables { limit, batch, sharedfactor: config.sharedfactor.unwrap_or(shared) }
@@ -66,6 +69,8 @@ pub(super) enum Place {
 pub(super) struct Geometry {
     /// Bytes from one object to the next.
     pub(super) slot: u64,
+    /// Bytes of an object, rounded up to words.
+    pub(super) object: u64,
     pub(super) align: u64,
     pub(super) order: Order,
     /// Objects per slab.
@@ -83,6 +88,8 @@ pub(super) struct Geometry {
     pub(super) colour_off: u64,
     /// The order search was told to stop at an order that cannot hold one object.
     pub(super) order_raised: bool,
+    /// What is checked in its objects.
+    pub(super) checks: Checks,
 }
 
 /// Order at which the search stops, given all memory of the machine.
@@ -99,7 +106,7 @@ struct Found {
 
 impl Geometry {
     /// Shape of the slabs of `spec` (kernel: kmem_cache_create, calculate_slab_order).
-    pub(super) fn new(spec: &CacheSpec, policy: &Policy, order_break: u8) -> Result<Geometry, Error> {
+    pub(super) fn new(spec: &CacheSpec, policy: &Policy, order_break: u8, asked: Debug) -> Result<Geometry, Error> {
         let smallest = if policy.management == Management::Chain { 8 } else { 1 };
         if !(smallest..=KMALLOC_MAX).contains(&spec.size) {
             return Err(Error::new("cache.size", spec.size, format!("{smallest}..{KMALLOC_MAX} bytes")));
@@ -107,11 +114,11 @@ impl Geometry {
         if spec.align != 0 && (!spec.align.is_power_of_two() || spec.align > KMALLOC_MAX) {
             return Err(Error::new("cache.align", spec.align, format!("0 or a power of two up to {KMALLOC_MAX}")));
         }
-        let align = alignment(spec, policy);
-        let slot = slot(spec, policy, align);
+        let (align, checks) = Checks::of(spec, policy, asked);
+        let slot = slot(spec, policy, align, checks);
         let stop = Stop { first_fit: spec.reclaim_account, order_break };
         let shape = match policy.management {
-            Management::Chain => chained(slot, align, round_up(spec.size, 8) >= OFF_SLAB_MIN, stop),
+            Management::Chain => chained(slot, align, round_up(spec.size, 8) + checks.bytes() >= OFF_SLAB_MIN, stop),
             Management::Indexes => indexed(spec, policy, slot, stop),
         };
         let (found, place, management) = shape.ok_or_else(|| {
@@ -121,6 +128,7 @@ impl Geometry {
         let headed = policy.management == Management::Chain && place == Place::OnSlab;
         Ok(Geometry {
             slot,
+            object: round_up(spec.size, 8),
             align,
             order: found.order,
             num: found.num,
@@ -131,6 +139,7 @@ impl Geometry {
             colour: found.left / colour_off,
             colour_off,
             order_raised: found.order.0 > order_break,
+            checks,
         })
     }
     pub(super) fn off_slab(&self) -> bool {
@@ -150,8 +159,8 @@ pub(super) fn alignment(spec: &CacheSpec, policy: &Policy) -> u64 {
 }
 
 /// Bytes from one object to the next.
-fn slot(spec: &CacheSpec, policy: &Policy, align: u64) -> u64 {
-    let slot = round_up(round_up(spec.size, 8), align);
+fn slot(spec: &CacheSpec, policy: &Policy, align: u64, checks: Checks) -> u64 {
+    let slot = round_up(round_up(spec.size, 8) + checks.bytes(), align);
     if slot < policy.min_slot { round_up(policy.min_slot, align) } else { slot }
 }
 
@@ -263,7 +272,7 @@ pub(super) fn kmalloc_spec(policy: &Policy, size: u64) -> CacheSpec {
 /// Slot of a general cache.
 fn kmalloc_slot(policy: &Policy, size: u64) -> u64 {
     let spec = kmalloc_spec(policy, size);
-    slot(&spec, policy, alignment(&spec, policy))
+    slot(&spec, policy, alignment(&spec, policy), Checks::default())
 }
 
 #[cfg(test)]
@@ -282,10 +291,14 @@ mod tests {
     /// slot, num, order, management, off-slab, left, colour.
     type Shape = (u64, u64, u8, u64, bool, u64, u64);
     fn shape(spec: &CacheSpec, order_break: u8) -> Shape {
-        let g = Geometry::new(spec, &V2_6_24, order_break).unwrap();
+        let g = Geometry::new(spec, &V2_6_24, order_break, Debug::default()).unwrap();
         assert_eq!(g.on_slab_bytes() + g.num * g.slot + g.left, g.order.bytes(), "{spec:?}");
         assert!(g.colour * g.colour_off <= g.left);
         (g.slot, g.num, g.order.0, g.management, g.off_slab(), g.left, g.colour)
+    }
+
+    fn tunables(spec: &CacheSpec, cpus: usize) -> Tunables {
+        Tunables::new(&config(), &Geometry::new(spec, &V2_6_24, 1, Debug::default()).unwrap(), cpus)
     }
 
     #[test]
@@ -305,8 +318,9 @@ mod tests {
             ((262_144, 1, 6, 52, true, 0, 0), (1, 1, 0)),
         ];
         for (expected, (limit, batch, sharedfactor)) in rows {
-            assert_eq!(shape(&CacheSpec::new("size", expected.0).hwcache(), 1), expected);
-            let t = |cpus| Tunables::new(&config(), expected.0, cpus);
+            let general = CacheSpec::new("size", expected.0).hwcache();
+            assert_eq!(shape(&general, 1), expected);
+            let t = |cpus| tunables(&general, cpus);
             assert_eq!(t(8), Tunables { limit, batch, sharedfactor }, "{}", expected.0);
             assert_eq!(t(1).sharedfactor, 0, "one CPU shares with nobody");
         }
@@ -351,7 +365,7 @@ mod tests {
             assert_eq!([V2_6_24, V6_1].map(|p| p.array_bytes(entries)), [old, new]);
         }
         assert_eq!(V2_6_24.array_bytes(ALIEN_LIMIT), 120);
-        let t = Tunables::new(&config(), 256, 8);
+        let t = tunables(&spec(256, 0, false, false), 8);
         assert_eq!(8 * t.limit + t.shared_limit(), 1440, "a small cache can park this many objects on 8 CPUs");
     }
 
@@ -370,15 +384,15 @@ mod tests {
 
     #[test]
     fn an_order_that_cannot_hold_one_object_is_raised_and_flagged() {
-        let g = Geometry::new(&CacheSpec::new("t", 20_000), &V2_6_24, 1).unwrap();
+        let g = Geometry::new(&CacheSpec::new("t", 20_000), &V2_6_24, 1, Debug::default()).unwrap();
         assert_eq!((g.order, g.order_raised), (Order(3), true));
-        assert!(!Geometry::new(&CacheSpec::new("t", 4096), &V2_6_24, 0).unwrap().order_raised);
+        assert!(!Geometry::new(&CacheSpec::new("t", 4096), &V2_6_24, 0, Debug::default()).unwrap().order_raised);
     }
 
     /// slot, place, num, order, left, colour.
     type Shape61 = (u64, Place, u64, u8, u64, u64);
     fn shape61(spec: &CacheSpec) -> Shape61 {
-        let g = Geometry::new(spec, &V6_1, 1).unwrap();
+        let g = Geometry::new(spec, &V6_1, 1, Debug::default()).unwrap();
         assert_eq!(g.on_slab_bytes() + g.num * g.slot + g.left, g.order.bytes(), "{spec:?}");
         assert!(g.colour * g.colour_off <= g.left);
         (g.slot, g.place, g.num, g.order.0, g.left, g.colour)
@@ -446,7 +460,7 @@ mod tests {
             let n = PAGE_SIZE / (size + 1);
             assert_eq!((n, n * (size + 1)), (num, used));
             let spec = CacheSpec { typesafe_by_rcu: true, ..spec(size, 0, false, false) };
-            let g = Geometry::new(&spec, &V6_1, 1).unwrap();
+            let g = Geometry::new(&spec, &V6_1, 1, Debug::default()).unwrap();
             if g.place == Place::OnSlab {
                 assert_eq!((g.num, g.num * g.slot + g.management), (num, used), "{size}");
             }

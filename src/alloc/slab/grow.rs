@@ -68,6 +68,9 @@ impl<M: Machine> Slab<'_, M> {
 
     /// Pages of a slab.
     fn slab_pages(&self, cpu: &M::Cpu, cache: &Cache<M>, node: NodeId, growth: Growth) -> Option<Page> {
+        if cache.spec.typesafe_by_rcu {
+            self.return_waited(cpu, false);
+        }
         let Growth { atomic, this_node } = growth;
         let flags = PageFlags { atomic, this_node, no_retry: this_node, ..PageFlags::default() };
         if !atomic {
@@ -133,8 +136,12 @@ impl<M: Machine> Slab<'_, M> {
                 Indexes::slab(self.pages, head)
             }
         };
+        if cache.closed() {
+            self.debug_fresh(cpu, cache, first);
+        }
         self.headers(cache).init(cpu, slab, Fresh { colour, first, node, outside });
-        if cache.spec.ctor {
+        // With poison the constructor is called at each allocation.
+        if cache.spec.ctor && !geometry.checks.poison {
             // The constructor writes every object; what it writes is the user's business.
             cpu.touch_span(first, geometry.num * geometry.slot, Access::Write);
         }
@@ -160,20 +167,26 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Returns a slab's pages and its management (kernel: slab_destroy). It is on no list any more.
-    ///
-    /// SLAB_DESTROY_BY_RCU delays only the return of the pages; the machines know no grace periods, so they go at once.
+    /// SLAB_DESTROY_BY_RCU delays only the return of the pages.
     pub(super) fn destroy_slab(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Header) {
         cpu.work(cost::SLAB_DESTROY);
         let order = cache.geometry.order;
         let headers = self.headers(cache);
         let outside = headers.outside(slab);
+        if cache.closed() {
+            self.debug_destroy(cpu, cache, slab);
+        }
         let head = headers.head(slab).expect("objects lie in the arena");
         let pages = if self.policy.management == Management::Chain { order.pages() } else { 1 };
         for pfn in frames(head, pages) {
             self.pages.store(cpu, pfn, Field::Owner, 0);
             self.pages.poke(pfn, Field::Extra, 0);
         }
-        self.pages.free_pages(cpu, Page::of(head, order));
+        if cache.spec.typesafe_by_rcu {
+            self.return_later(cpu, head, order);
+        } else {
+            self.pages.free_pages(cpu, Page::of(head, order));
+        }
         if let (Some(general), Some(addr)) = (cache.management_cache, outside) {
             cpu.irq_save();
             self.free_cpu(cpu, &self.caches[general], addr);

@@ -6,6 +6,7 @@
 
 use super::array::modify;
 use super::chain::Chain;
+use super::debug::poison_free;
 use super::geometry::{Geometry, Place};
 use super::index::Indexes;
 use super::policy::{CHAIN_ENTRY, HEADER, Management};
@@ -140,13 +141,34 @@ impl<M: Machine> Headers<'_, '_, M> {
         self.chain().map_or_else(|| self.indexes().free_indexes(slab), |c| c.free_indexes(slab, self.geometry.num))
     }
 
+    /// Slot of the free object that holds the slab's indexes.
+    pub(super) fn home_object(&self, slab: Header) -> Option<Addr> {
+        if self.geometry.place != Place::InObject {
+            return None;
+        }
+        let home = self.indexes().home(slab)?;
+        Some(Addr(home.0 - self.geometry.checks.before()))
+    }
+    /// True if object `index` is out of the slab: needs the marks of [`Checks`] in 2.6.24.
+    ///
+    /// [`Checks`]: super::debug::Checks
+    pub(super) fn is_out(&self, slab: Header, index: u64) -> bool {
+        match self.chain() {
+            Some(chain) => chain.is_out(slab, index),
+            None => !self.indexes().free_indexes(slab).contains(&(index as u32)),
+        }
+    }
     /// Takes the next free object.
     pub(super) fn take(&self, cpu: &M::Cpu, slab: Header) -> Addr {
         let index = match self.chain() {
             Some(chain) => {
                 let index = chain.peek(slab);
                 cpu.touch(self.inside(slab, slab.0.plus(HEADER + CHAIN_ENTRY * index)), Access::Read);
-                chain.take(slab);
+                if self.geometry.checks.lists {
+                    chain.take_marked(slab)
+                } else {
+                    chain.take(slab)
+                }
                 index
             }
             None => {
@@ -155,7 +177,14 @@ impl<M: Machine> Headers<'_, '_, M> {
                     cpu.touch(self.inside(slab, at), Access::Read);
                 }
                 let index = indexes.peek(slab);
+                let home = indexes.home(slab);
                 indexes.take(slab);
+                if self.geometry.checks.poison
+                    && let (Some(object), None) = (home, indexes.home(slab))
+                {
+                    // The indexes have left the object that held them.
+                    poison_free(self.pages.arena(), object, self.geometry.object);
+                }
                 index
             }
         };
@@ -169,7 +198,7 @@ impl<M: Machine> Headers<'_, '_, M> {
                 slab.0.plus(HEADER + CHAIN_ENTRY * index)
             }
             None => {
-                let object = self.first(slab).plus(index * self.geometry.slot);
+                let object = self.first(slab).plus(index * self.geometry.slot + self.geometry.checks.before());
                 self.indexes().put(slab, index, object)
             }
         };

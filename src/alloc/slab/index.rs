@@ -105,7 +105,7 @@ impl<M: Machine> Indexes<'_, '_, M> {
         let home = match g.place {
             Place::OnSlab => Addr(end.0 - g.num),
             Place::OffSlab => outside.expect("off-slab indexes have been allocated"),
-            Place::InObject => first.plus((g.num - 1) * g.slot),
+            Place::InObject => first.plus((g.num - 1) * g.slot + g.checks.before()),
         };
         self.set(slab, Field::Extra, first.0);
         self.update(slab, 0, Some(home));

@@ -47,7 +47,7 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Bytes that the owner of a kmalloc object may use (kernel: ksize): the object size of its cache, or whole pages.
-    pub fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+    pub(super) fn usable(&self, cpu: &M::Cpu, object: &Object) -> u64 {
         if object.addr() == ZERO_SIZE {
             return 0;
         }
@@ -57,30 +57,6 @@ impl<M: Machine> Slab<'_, M> {
             LARGE => Order(self.pages.peek(pfn, Field::Counters) as u8).bytes(),
             owner => self.caches[owner as usize - 1].spec.size,
         }
-    }
-
-    /// Makes a kmalloc object `bytes` long (kernel: krealloc): in place if it has room, else in a new one with the old
-    /// contents; 0 bytes free it. When memory is out the old object comes back as the error.
-    pub fn krealloc(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
-        if bytes == 0 {
-            self.kfree_any(cpu, object.addr());
-            return Ok(Object::at(ZERO_SIZE));
-        }
-        let old = self.ksize(cpu, &object);
-        if old >= bytes {
-            return Ok(object);
-        }
-        let Some(new) = self.kmalloc_any(cpu, bytes, want) else { return Err(object) };
-        let arena = self.pages.arena();
-        for word in (0..old).step_by(8) {
-            arena.poke(new.addr().plus(word), arena.peek(object.addr().plus(word)));
-        }
-        if old > 0 {
-            cpu.touch_span(object.addr(), old, Access::Read);
-            cpu.touch_span(new.addr(), old, Access::Write);
-        }
-        self.kfree_any(cpu, object.addr());
-        Ok(new)
     }
 
     /// Takes whole pages (kernel: kmalloc_large); `None` also above the largest order.

@@ -48,7 +48,7 @@ impl<M: Machine> Slab<'_, M> {
         Some((pfn, self.pages.peek(pfn, Field::Owner)))
     }
 
-    /// Slab and index of an object of the cache, free or not. Uncharged.
+    /// Slab and index of the object in a slot of the cache, free or not. Uncharged.
     pub(super) fn locate(&self, cache: &Cache<M>, object: Addr) -> Option<(Header, u64)> {
         let (pfn, owner) = self.peek_owner(object)?;
         if owner != u64::from(cache.id) + 1 {

@@ -3,6 +3,7 @@
 
 use super::Slab;
 use super::cache::Cache;
+use super::debug::Checks;
 use super::geometry::alignment;
 use crate::machine::{Cpu, Machine};
 use crate::spec::{CacheId, CacheSpec};
@@ -10,7 +11,7 @@ use crate::units::round_up;
 
 const WORD: u64 = 8;
 
-/// Constructed objects, and those that readers may look at after their free, are nobody else's.
+/// Constructed objects, and those that readers may look at after their free, are nobody else's; nor are checked ones.
 fn unmergeable(spec: &CacheSpec) -> bool {
     spec.ctor || spec.typesafe_by_rcu
 }
@@ -19,7 +20,8 @@ impl<M: Machine> Slab<'_, M> {
     /// The oldest cache that `spec` can share: slot large and aligned enough, less than a word wasted, the same kind of
     /// pages.
     pub(super) fn find_mergeable(&self, spec: &CacheSpec) -> Option<CacheId> {
-        if !self.config.merge || unmergeable(spec) {
+        let (_, checks) = Checks::of(spec, self.policy, self.config.debug_of(spec));
+        if !self.config.merge || unmergeable(spec) || checks.unmergeable() {
             return None;
         }
         let align = alignment(spec, self.policy);
@@ -27,6 +29,7 @@ impl<M: Machine> Slab<'_, M> {
         let fits = |c: &&Cache<M>| {
             let g = &c.geometry;
             !unmergeable(&c.spec)
+                && !g.checks.unmergeable()
                 && c.gone.peek() == 0
                 && c.spec.reclaim_account == spec.reclaim_account
                 && need <= g.slot

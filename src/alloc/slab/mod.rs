@@ -2,15 +2,15 @@
 //! between. Releases 2.6.24 and 6.1; what differs between them is a field of [`policy::Policy`], see `eras`.
 //!
 //! Reading order: `cpu` (fast paths, refill, flush), `node` (lists, objects back into slabs, other nodes), `grow`
-//! (a slab's birth and end), `geometry` (all formulas), `header` (a slab in memory), `cache` (who owns what), `reap`.
+//! (a slab's birth and end), `geometry` (all formulas), `header` (a slab in memory), `cache` (who owns what), `reap`,
+//! `debug`.
 //!
 //! Locks: reaper's list of caches → alien lock → `list_lock` → whatever the page allocator and off-slab management take
 //! (2.6.24 destroys a slab under `list_lock` when a free empties it; 6.1 after releasing it).
 //!
 //! Boot: the general caches come first, with arrays at reserved addresses, as the kernel's static boot arrays; when all
 //! exist, their arrays move into objects of theirs, and later caches get theirs from the start. Node 0's first CPU asks
-//! for the memory. Left out: debug options, grace periods of SLAB_DESTROY_BY_RCU, the cache of caches, DMA and reclaimable
-//! kmalloc.
+//! for the memory. Left out: the cache of caches, DMA and reclaimable kmalloc, page-unmapping debug builds.
 
 mod array;
 mod arrays;
@@ -19,6 +19,7 @@ mod cache;
 mod chain;
 mod columns;
 mod cpu;
+mod debug;
 mod eras;
 mod geometry;
 mod grow;
@@ -31,6 +32,7 @@ mod merge;
 mod node;
 mod objects;
 mod policy;
+mod rcu;
 mod reap;
 mod report;
 mod slabinfo;
@@ -74,6 +76,8 @@ pub struct Slab<'p, M: Machine> {
     private: Option<Arena>,
     /// Counts of kmallocs that took whole pages.
     large: PerCpu<M, Counters>,
+    /// Pages of type-safe caches that wait for a grace period.
+    waiting: PerCpu<M, rcu::Waiting>,
 }
 
 impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
@@ -98,6 +102,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             fallback: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             private: private.transpose().map_err(|e| Error::new("machine.memory", memory, e))?,
             large: PerCpu::new(machine, |_| Counters::default()),
+            waiting: PerCpu::new(machine, |_| rcu::Waiting::new()),
         };
         for size in policy.kmalloc.sizes {
             let spec = geometry::kmalloc_spec(policy, *size);
@@ -149,12 +154,25 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
     }
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        self.usable(cpu, object)
+    }
+    fn alloc_bulk(&self, cpu: &M::Cpu, cache: CacheId, want: Request, n: u64) -> Option<Vec<Object>> {
+        self.alloc_many(cpu, &self.caches[cache.0 as usize], want, n as usize)
+    }
+    fn free_bulk(&self, cpu: &M::Cpu, cache: CacheId, objects: Vec<Object>) {
+        self.free_many(cpu, &self.caches[cache.0 as usize], objects);
+    }
     fn period(&self) -> Option<Picos> {
         self.config.reaper.then_some(reap::PERIOD)
     }
     /// One run of the reaper on this CPU, also when it does not run by itself.
     fn trim(&self, cpu: &M::Cpu) {
         self.reap(cpu);
+    }
+    /// Waits for the pages of type-safe caches too.
+    fn rcu_barrier(&self, cpu: &M::Cpu) {
+        self.await_grace(cpu);
     }
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
@@ -163,13 +181,17 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         self.tune_cache(cache.0 as usize, asked)
     }
     /// A cache that others were merged into loses one user. A cache with objects in use stays, with one warning; of others
-    /// the arrays are freed and the name with them.
+    /// the arrays are freed and the name with them, after the grace period of a type-safe cache's pages (6.1 finishes such a
+    /// cache in the background; here destroying it waits in both eras).
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed {
         let cache = &self.caches[cache.0 as usize];
         if self.lose_user(cpu, cache) {
             return Destroyed::default();
         }
         self.shrink_cache(cpu, cache);
+        if cache.spec.typesafe_by_rcu {
+            self.await_grace(cpu);
+        }
         let slabs: u64 = cache.nodes.iter().map(|n| n.slabs(cpu)).sum();
         if slabs > 0 {
             return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1 };
@@ -226,9 +248,9 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     fn shape(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
-        let geometry = Geometry::new(spec, self.policy, self.order_break)?;
+        let geometry = Geometry::new(spec, self.policy, self.order_break, self.config.debug_of(spec))?;
         let cpus = self.pages.machine().topology().cpus();
-        Ok((geometry, Tunables::new(&self.config, geometry.slot, cpus)))
+        Ok((geometry, Tunables::new(&self.config, &geometry, cpus)))
     }
 
     fn add(

@@ -174,6 +174,9 @@ impl<M: Machine> Slab<'_, M> {
         let offset = object.0.wrapping_sub(headers.first(slab).0);
         let index = offset / geometry.slot;
         assert!(index < geometry.num && offset.is_multiple_of(geometry.slot), "{}", self.stray(cache, object));
+        if geometry.checks.lists {
+            self.debug_put(cache, slab, index, object);
+        }
         let list = if headers.is_full(slab) { &mut lists.full } else { &mut lists.partial };
         list.remove(&headers, cpu, slab);
         let inuse = headers.put(cpu, slab, index);
@@ -220,6 +223,9 @@ impl<M: Machine> Slab<'_, M> {
         cpu.work(cost::SLAB_REFILL);
         let mut lists = cache.node(node).lock(cpu);
         let mut found = None;
+        if cache.closed() {
+            self.debug_draw(cache, &lists);
+        }
         lists.draw(&self.headers(cache), cpu, 1, |object| found = Some(object));
         drop(lists);
         if found.is_some() {

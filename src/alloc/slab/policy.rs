@@ -6,9 +6,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{Configuration, Parameter};
+use super::debug::{Debug, DebugOption};
 use super::eras;
 use super::geometry::default_limit;
 use crate::error::Error;
+use crate::spec::CacheSpec;
 use crate::units::MAX_ORDER;
 
 /// Largest object of a cache, and of kmalloc (kernel: KMALLOC_MAX_SIZE).
@@ -169,12 +171,18 @@ pub struct Config {
     pub merge: bool,
     /// `/proc/slabinfo` shows the columns of a build with statistics. They are always counted.
     pub statistics: bool,
+    /// Debug option (see [`super::debug`]): letters of F Z P U, and a prefix of names; empty: none.
+    pub debug: String,
 }
 
 impl Config {
     /// What the code reads.
     pub fn policy(&self) -> &'static Policy {
         eras::policy(&self.era).expect("an era that check() has seen")
+    }
+    /// What the debug option asks for in a cache.
+    pub(super) fn debug_of(&self, spec: &CacheSpec) -> Debug {
+        DebugOption::parse(&self.debug).expect("an option that check() has seen").of(spec)
     }
 }
 
@@ -212,6 +220,11 @@ impl Configuration for Config {
             unit: "",
             meaning: "slabinfo shows the globalstat and cpustat columns: true or false",
         },
+        Parameter {
+            name: "debug",
+            unit: "",
+            meaning: "debug letters F Z P U or - and a prefix of names, as \"FZ,size-\"; empty: none",
+        },
     ];
 
     fn era(era: &str) -> Option<Self> {
@@ -227,6 +240,7 @@ impl Configuration for Config {
             reap_spread: true,
             merge: policy.mergeable,
             statistics: false,
+            debug: String::new(),
         })
     }
 
@@ -241,6 +255,9 @@ impl Configuration for Config {
         }
         if self.merge && !policy.mergeable {
             return Err(Error::new("allocator.merge", true, format!("false in {}", self.era)));
+        }
+        if let Err(right) = DebugOption::parse(&self.debug) {
+            return Err(Error::new("allocator.debug", format!("{:?}", self.debug), right));
         }
         let most = (KMALLOC_MAX - policy.array_header) / 8;
         if let Some(limit) = self.limit
@@ -280,6 +297,7 @@ mod tests {
             (r#"{"metadata": "none"}"#, "allocator.metadata"),
             (r#"{"limits": 3}"#, "did you mean \"limit\""),
             (r#"{"era": "2.6.25"}"#, "2.6.24"),
+            (r#"{"debug": "Q"}"#, "allocator.debug = \"Q\": letters of F Z P U"),
             (r#"{"merge": true}"#, "allocator.merge = true: false in 2.6.24"),
         ] {
             let e = Config::from_json(&serde_json::from_str(json).unwrap()).unwrap_err().to_string();

@@ -31,6 +31,7 @@ impl<M: Machine> Slab<'_, M> {
         for cache in self.caches.iter().rev().filter(|c| c.gone.peek() == 0) {
             self.reap_cache(cpu, cache, drained, now);
         }
+        self.return_waited(cpu, false);
     }
 
     fn reap_cache(&self, cpu: &M::Cpu, cache: &Cache<M>, drained: NodeId, now: u64) {

@@ -162,7 +162,9 @@ impl<M: Machine> Slab<'_, M> {
 
     pub(super) fn report_placement(&mut self, index: usize, object: Addr) -> Placement {
         let cache = &self.caches[index];
-        let Some((slab, index)) = self.locate(cache, object) else { panic!("{}", self.stray(cache, object)) };
+        let Some((slab, index)) = self.locate(cache, cache.slot_of(object)) else {
+            panic!("{}", self.stray(cache, object))
+        };
         let headers = self.headers(cache);
         let head = headers.head(slab).expect("an object lies in the arena");
         Placement { slab: head, index, offset: headers.first(slab).0 - self.pages.addr_of(head).0 }

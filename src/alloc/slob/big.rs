@@ -68,7 +68,7 @@ impl<M: Machine> Slob<'_, M> {
     /// Bytes that the user of a kmalloc object may use (kernel: ksize). Of a block of pages the exact size at first, all of
     /// it later; of the heap whole units. (2.6.24 reads a wrong word for the latter: its value means nothing, and is not
     /// re-created.)
-    pub fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+    pub(super) fn usable(&self, cpu: &M::Cpu, object: &Object) -> u64 {
         let addr = object.addr();
         if addr == ZERO_SIZE {
             return 0;
@@ -88,8 +88,8 @@ impl<M: Machine> Slob<'_, M> {
 
     /// Makes an object of kmalloc at least `bytes` bytes large: in place if it is, else a new one with the old content
     /// (kernel: krealloc). `Err` is the old object, whole, when memory is out.
-    pub fn krealloc(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
-        let old = self.ksize(cpu, &object);
+    pub(super) fn resize(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
+        let old = self.usable(cpu, &object);
         if old >= bytes && bytes > 0 {
             return Ok(object);
         }

@@ -170,6 +170,12 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
         Some(Object::at(addr.plus(MIN_ALIGN)))
     }
 
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        self.usable(cpu, object)
+    }
+    fn krealloc(&self, cpu: &M::Cpu, object: Object, bytes: u64, want: Request) -> Result<Object, Object> {
+        self.resize(cpu, object, bytes, want)
+    }
     /// Looks into the page's descriptor, then for the size into the header or the descriptor.
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         let addr = object.addr();

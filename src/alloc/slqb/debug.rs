@@ -55,7 +55,7 @@ impl Debug {
 }
 
 /// The debug option: flags, and the prefix of the names they are for.
-pub(super) struct DebugOption<'a> {
+pub(in crate::alloc) struct DebugOption<'a> {
     flags: Debug,
     prefix: &'a str,
 }

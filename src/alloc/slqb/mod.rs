@@ -202,11 +202,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
             return;
         }
         cpu.work(cost::KMALLOC_LOOKUP);
-        assert!(self.pages.pfn_of(x).is_some(), "slqb: kfree of {x:?}, which is outside the arena");
-        let pfn = self.pages.head(cpu, x);
-        let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
-        assert!(slab, "slqb: kfree of {x:?}: frame {pfn:?} is no slab");
-        let cache = self.cache(CacheId((self.pages.peek(pfn, Field::Owner) >> 32) as u32 - 1));
+        let (pfn, cache) = self.home(cpu, x, "kfree");
         debug_assert!(cache.is_object(x), "{}", cache.no_object(x));
         cpu.touch(x.plus(cache.geometry.offset), Access::Prefetch);
         if cache.geometry.debug.any() {
@@ -214,6 +210,12 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         }
         cpu.irq_save();
         cache.free_of(cpu, pfn, x);
+    }
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        match object.addr() {
+            ZERO_SIZE => 0,
+            x => self.home(cpu, x, "ksize").1.geometry.usable(),
+        }
     }
     /// Trims every CPU once, the caller last, then every node: asks for emptying, does not guarantee it.
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
@@ -307,6 +309,15 @@ impl<'p, M: Machine> Slqb<'p, M> {
     pub fn structure_bytes(&self) -> u64 {
         let topology = self.pages.machine().topology();
         policy::structure_bytes(topology.cpus() as u64, topology.nodes() as u64)
+    }
+    /// Slab and cache of a kmalloc object.
+    #[inline]
+    fn home(&self, cpu: &M::Cpu, x: Addr, call: &str) -> (crate::page::Pfn, &Cache<'p, M>) {
+        assert!(self.pages.pfn_of(x).is_some(), "slqb: {call} of {x:?}, which is outside the arena");
+        let pfn = self.pages.head(cpu, x);
+        let slab = self.pages.peek(pfn, Field::Flags) & SLAB != 0;
+        assert!(slab, "slqb: {call} of {x:?}: frame {pfn:?} is no slab");
+        (pfn, self.cache(CacheId((self.pages.peek(pfn, Field::Owner) >> 32) as u32 - 1)))
     }
 
     #[inline]

@@ -180,6 +180,16 @@ impl Geometry {
         })
     }
 
+    /// Bytes of an object that its user may use (kernel: ksize).
+    pub fn usable(&self) -> u64 {
+        match self.debug {
+            debug if debug.red_zone || debug.poison => self.object_size,
+            // What lies behind belongs to debugging, or is the link that readers under RCU must not lose.
+            debug if debug.user || self.offset > 0 => self.inuse,
+            _ => self.size,
+        }
+    }
+
     /// The colour after `colour`: one step on, back to 0 at the end of the range.
     pub fn next_colour(&self, colour: u64) -> u64 {
         let next = colour + self.colour_off;

@@ -76,6 +76,29 @@ impl<M: Machine> Slub<'_, M> {
         }
     }
 
+    /// Bytes that the owner of a kmalloc object may use (kernel: ksize): what debugging or a late reader does not need of its
+    /// slot; of a block all pages.
+    pub(super) fn usable(&self, cpu: &M::Cpu, object: Addr) -> u64 {
+        if object == ZERO_SIZE {
+            return 0;
+        }
+        let (slab, kind) = Slab::of(self.pages, cpu, object);
+        match kind {
+            Kind::Slab(cache) => {
+                let (spec, layout) = (&self.caches[cache].spec, &self.caches[cache].layout);
+                match layout.debug {
+                    debug if debug.red_zone || debug.poison => layout.object_size,
+                    debug if debug.user || spec.typesafe_by_rcu => layout.inuse,
+                    _ => layout.slot,
+                }
+            }
+            Kind::Large => Order(slab.large_order(self.pages)).bytes(),
+            Kind::Foreign => {
+                panic!("slub: ksize of {:#x}: expected a slab or a kmalloc block, found page {}", object.0, slab.0.0)
+            }
+        }
+    }
+
     /// Takes one block of pages instead of an object, where the release does that.
     #[cold]
     pub(super) fn kmalloc_block(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {

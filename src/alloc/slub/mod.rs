@@ -325,6 +325,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
     }
+    fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
+        self.usable(cpu, object.addr())
+    }
     fn write_attribute(&mut self, cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
         self.write(cache, attribute, value)
     }

@@ -214,10 +214,10 @@ fn a_bulk_allocation_gives_all_or_nothing() {
     let cache = slab.create_cache(CacheSpec::new("test", 512)).unwrap();
     let want = Request { atomic: true, ..Request::default() };
     let got = on(&machine, 0, |c| {
-        let objects = slab.alloc_bulk(c, cache, 100, want).unwrap();
+        let objects = slab.alloc_bulk(c, cache, want, 100).unwrap();
         let n = objects.len();
         slab.free_bulk(c, cache, objects);
-        assert!(slab.alloc_bulk(c, cache, 1 << 20, want).is_none());
+        assert!(slab.alloc_bulk(c, cache, want, 1 << 20).is_none());
         n
     });
     assert_eq!(got, 100);

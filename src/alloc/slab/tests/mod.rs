@@ -1,7 +1,11 @@
 //! Tests of SLAB: helpers here; the worked examples of the specification, single rules, and racing CPUs below.
 
+mod debugging;
 mod examples;
+mod grace;
 mod indexes;
+mod invariants;
+mod odd;
 mod racing;
 mod reaping;
 mod rules;
