@@ -106,6 +106,22 @@ class Result:
         """
         return self._frame("timeline")
 
+    def time(self) -> pd.DataFrame:
+        """Where the time of all CPUs went: one row per part, in picoseconds and percent; they add up to CPUs x elapsed.
+
+        Parts: the workload, the allocator's fast and slow paths, the page allocator, the scheduler, waiting for each
+        class of lock, line transfers by structure, idle. Empty on `Native`.
+        """
+        return self._frame("time")
+
+    def latency(self) -> pd.DataFrame:
+        """How long the allocator's calls took: one row per operation and path, in ns.
+
+        Quantiles are right to 6 percent, count, mean and longest exact. Paths: fast; refill (a free: remote); node
+        list, when a lock of lists was taken; page, when the page allocator was asked. Empty on `Native`.
+        """
+        return self._frame("latency")
+
     def buddyinfo(self) -> str:
         """The text of /proc/buddyinfo at the end of the run."""
         return self.texts["buddyinfo"]
