@@ -7,6 +7,8 @@
 Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame or a figure is asked for.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from slablab import plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
@@ -14,7 +16,6 @@ from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
-from slablab.kernel import Kernel
 from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
@@ -22,7 +23,20 @@ from slablab.sqlite import StoreError
 from slablab.store import Store
 from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
 
+if TYPE_CHECKING:
+    from slablab.kernel import Kernel
+
 __version__ = _version()
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the hands-on kernel at its first use."""
+    if name == "Kernel":
+        from slablab.kernel import Kernel
+
+        return Kernel
+    raise AttributeError(f"module 'slablab' has no attribute {name!r}")
+
 
 __all__ = [
     "Allocator",
