@@ -56,7 +56,9 @@ impl<M: Machine> Pages<'_, M> {
     fn fails(&self, cpu: &M::Cpu) -> bool {
         let one_in = self.one_in.load(Ordering::Relaxed);
         let fails = one_in > 0 && cpu.random(one_in) == 0;
-        self.struck.fetch_add(u64::from(fails), Ordering::Relaxed);
+        if fails {
+            self.struck.fetch_add(1, Ordering::Relaxed);
+        }
         fails
     }
 

@@ -1,6 +1,7 @@
 //! Machines by name: one TOML file each, every value with unit, source and confidence.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +121,17 @@ fn parse(text: &str) -> File {
     toml::from_str(text).unwrap_or_else(|e| panic!("a built-in preset does not parse: {e}"))
 }
 
+/// A built-in preset with the model's factors; its file is parsed at first use and once in a process.
+fn built_in(name: &str) -> Option<&'static File> {
+    static PARSED: [OnceLock<File>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
+    let at = FILES.iter().position(|(n, _)| *n == name)?;
+    Some(PARSED[at].get_or_init(|| {
+        let (mut model, file) = (parse(MODEL), parse(FILES[at].1));
+        model.values.extend(file.values);
+        File { name: file.name, values: model.values }
+    }))
+}
+
 impl Machinery {
     /// A preset, with some values replaced and `cpus` of its CPUs (all when `None`).
     pub fn preset(
@@ -128,14 +140,12 @@ impl Machinery {
         cpus: Option<u64>,
         placement: Placement,
     ) -> Result<Machinery, Error> {
-        let Some((_, text)) = FILES.iter().find(|(n, _)| *n == name) else {
+        let Some(file) = built_in(name) else {
             let mut known = names();
             known.push("native");
             return Err(Error::unknown("machine", name, &known));
         };
-        let mut values = parse(MODEL).values;
-        let file = parse(text);
-        values.extend(file.values);
+        let mut values = file.values.clone();
         for (given, value) in overrides {
             let key = ALIASES.iter().find(|(alias, _)| alias == given).map_or(given.as_str(), |(_, key)| key);
             let Some(old) = values.get_mut(key) else {
@@ -191,7 +201,7 @@ impl Machinery {
             let arena = values.get_mut("arena_per_node").expect("every preset has it");
             (arena.value, arena.source) = (Scalar::Number(gib * 1024.0 / nodes), "memory, which the user set".into());
         }
-        let mut machinery = Machinery { name: file.name, values, cpus: 0, placement };
+        let mut machinery = Machinery { name: file.name.clone(), values, cpus: 0, placement };
         machinery.check_shape()?;
         let all = machinery.all_cpus();
         machinery.cpus = cpus.unwrap_or(all);

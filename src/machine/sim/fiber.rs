@@ -169,7 +169,7 @@ impl Cpu for SimCpu {
             }
             let now = w.clocks[me];
             if let Some(governor) = &mut w.governor {
-                governor.look(me, now);
+                governor.samples.look(me, now);
             }
             let head = w.queue.head();
             let early = now < head || (w.cost.skew > 0 && now - head < w.cost.skew);

@@ -1,6 +1,7 @@
 //! The clock of each CPU under `ondemand` (machine-model.md §7): full after a sample in which it was busy for more than four
 //! fifths of the time, low after any other.
 
+use super::CostModel;
 use crate::error::Error;
 use crate::machine::presets::Machinery;
 
@@ -14,22 +15,36 @@ struct Clock {
 }
 
 /// Samples every CPU of a machine.
-pub(super) struct Governor {
+pub(super) struct Samples {
     period: u64,
     clocks: Vec<Clock>,
+}
+
+/// The samples, and the machine's figures at the lowest clock.
+pub(super) struct Governor {
+    pub(super) samples: Samples,
+    slow: CostModel,
 }
 
 impl Governor {
     /// `None` for `performance`: the clock is always full.
     pub(super) fn new(m: &Machinery, cpus: usize) -> Result<Option<Governor>, Error> {
+        if m.word("governor").as_deref() != Some("ondemand") {
+            return Ok(None);
+        }
         let period = (m.number("governor_sample")? * 1e9).round() as u64;
         let clocks = (0..cpus).map(|_| Clock { slow: true, sampled: 0, idle: 0 }).collect();
-        Ok((m.word("governor").as_deref() == Some("ondemand")).then_some(Governor { period, clocks }))
+        let slow = CostModel::slowed(m, m.number("governor_low")?)?;
+        Ok(Some(Governor { samples: Samples { period, clocks }, slow }))
     }
+    /// The figures of `cpu` if its clock is low.
     #[inline]
-    pub(super) fn is_slow(&self, cpu: usize) -> bool {
-        self.clocks[cpu].slow
+    pub(super) fn slow(&self, cpu: usize) -> Option<&CostModel> {
+        self.samples.clocks[cpu].slow.then_some(&self.slow)
     }
+}
+
+impl Samples {
     pub(super) fn slept(&mut self, cpu: usize, ps: u64) {
         self.clocks[cpu].idle += ps;
     }
@@ -50,11 +65,11 @@ mod tests {
 
     #[test]
     fn a_busy_sample_raises_the_clock_and_an_idle_one_lowers_it() {
-        let mut g = Governor { period: 100, clocks: vec![Clock { slow: true, sampled: 0, idle: 0 }] };
+        let mut g = Samples { period: 100, clocks: vec![Clock { slow: true, sampled: 0, idle: 0 }] };
         let mut at = |now, slept| {
             g.slept(0, slept);
             g.look(0, now);
-            g.is_slow(0)
+            g.clocks[0].slow
         };
         assert_eq!([at(50, 0), at(100, 0), at(200, 19), at(300, 21), at(390, 0)], [true, false, false, true, true]);
     }

@@ -59,8 +59,6 @@ pub struct Sim {
 /// The state of one simulated machine. Nothing in it can suspend a fiber.
 struct World {
     cost: CostModel,
-    /// The same at the lowest clock of the governor.
-    slow_cost: CostModel,
     governor: Option<governor::Governor>,
     /// The other thread of each CPU's core, if the machine uses it.
     sibling: Vec<Option<usize>>,
@@ -105,7 +103,6 @@ impl Sim {
             })
             .collect();
         let governor = governor::Governor::new(hardware, cpus)?;
-        let slow_cost = CostModel::slowed(hardware, hardware.number("governor_low")?)?;
         let memory = Coherence::new(&topology, &cost, arena, reserved_end)
             .map_err(|e| Error::new("machine.memory", arena, e))?;
         let world = World {
@@ -128,7 +125,6 @@ impl Sim {
             max_inversion: 0,
             dead: false,
             cost,
-            slow_cost,
             governor,
             sibling,
             last_sleep: vec![0; cpus],
@@ -214,7 +210,7 @@ impl World {
     /// The figures that hold for `cpu` now.
     #[inline]
     fn cost_of(&self, cpu: usize) -> &CostModel {
-        if self.governor.as_ref().is_some_and(|g| g.is_slow(cpu)) { &self.slow_cost } else { &self.cost }
+        figures(&self.governor, &self.cost, cpu)
     }
 
     /// Adds `ps` of work that the core's other thread slows down while it is busy too (smt_speed).
@@ -227,8 +223,7 @@ impl World {
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
-        let slow = self.governor.as_ref().is_some_and(|g| g.is_slow(cpu));
-        let cost = if slow { &self.slow_cost } else { &self.cost };
+        let cost = figures(&self.governor, &self.cost, cpu);
         let ps = self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
         let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);
         self.spend_on_line(cpu, ps, moved);
@@ -310,7 +305,7 @@ impl World {
     fn wake(&mut self, cpu: usize, time: u64, reason: super::Wakeup) {
         self.last_sleep[cpu] = time.saturating_sub(self.clocks[cpu]);
         if let Some(governor) = &mut self.governor {
-            governor.slept(cpu, self.last_sleep[cpu]);
+            governor.samples.slept(cpu, self.last_sleep[cpu]);
         }
         self.idle[cpu] = false;
         self.wake_at[cpu] = u64::MAX;
@@ -321,6 +316,12 @@ impl World {
     fn distance(&self, a: usize, b: usize) -> Distance {
         self.memory.distance(a, b)
     }
+}
+
+/// The figures that hold for `cpu`: those of its clock now under a governor, the full ones without.
+#[inline]
+fn figures<'a>(governor: &'a Option<governor::Governor>, full: &'a CostModel, cpu: usize) -> &'a CostModel {
+    governor.as_ref().and_then(|g| g.slow(cpu)).unwrap_or(full)
 }
 
 /// A flag that stops a run from outside (Ctrl-C), looked at between two operations.
