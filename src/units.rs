@@ -12,6 +12,8 @@ pub const LINE: u64 = 64;
 pub const HZ: u64 = 250;
 /// Time between two timer ticks.
 pub const JIFFY: Picos = Picos(1_000_000_000_000 / HZ);
+/// Length of an RCU grace period (machine-model.md §2.1): whoever waits for one waits this long.
+pub const RCU_GRACE: Picos = Picos(10_000_000_000);
 /// Number of buddy orders (0..=10).
 pub const MAX_ORDER: usize = 11;
 

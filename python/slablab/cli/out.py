@@ -130,6 +130,14 @@ def number(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def row(values: Mapping[str, object]) -> int:
+    """Prints a row as one line per column, and returns the exit status of a command that ends so."""
+    width = max(len(c) for c in values)
+    for name, value in values.items():
+        print(f"{name:<{width}}  {number(value)}")
+    return 0
+
+
 def coloured(text: str, code: int, stream: Any = None) -> str:
     """The text in a colour of the terminal; as it is where no terminal reads it, or NO_COLOR is set."""
     stream = sys.stdout if stream is None else stream

@@ -81,11 +81,7 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(result.to_json())
         return 0
-    row = result.row()
-    width = max(len(c) for c in row)
-    for name, value in row.items():
-        print(f"{name:<{width}}  {out.number(value)}")
-    return 0
+    return out.row(result.row())
 
 
 def run_sweep(given: argparse.Namespace) -> int:

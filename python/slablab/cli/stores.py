@@ -58,11 +58,7 @@ def show_(given: argparse.Namespace) -> int:
     if given.json:
         print(one.to_json())
         return 0
-    row = one.row()
-    width = max(len(c) for c in row)
-    for name, value in row.items():
-        print(f"{name:<{width}}  {out.number(value)}")
-    return 0
+    return out.row(one.row())
 
 
 def gc_(given: argparse.Namespace) -> int:

@@ -6,10 +6,8 @@ use std::collections::VecDeque;
 use super::Slab;
 use crate::machine::{Cpu, Machine};
 use crate::page::{Page, Pfn};
-use crate::units::{Order, Picos};
+use crate::units::{Order, Picos, RCU_GRACE};
 
-/// Time a grace period takes (machine-model.md §2.1: at least 10 ms).
-const GRACE: Picos = Picos(10_000_000_000);
 /// Slabs returned at once after it.
 const BATCH: usize = 10;
 
@@ -19,7 +17,7 @@ pub(super) type Waiting = VecDeque<(Picos, Pfn, Order)>;
 impl<M: Machine> Slab<'_, M> {
     /// Returns a slab's pages after a grace period.
     pub(super) fn return_later(&self, cpu: &M::Cpu, head: Pfn, order: Order) {
-        let due = Picos(cpu.now().0 + GRACE.0);
+        let due = Picos(cpu.now().0 + RCU_GRACE.0);
         self.waiting.with(cpu, |w| w.push_back((due, head, order)));
         self.return_waited(cpu, false);
     }

@@ -7,10 +7,8 @@ use super::Slob;
 use super::cache::RCU_FOOTER;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::spec::CacheId;
-use crate::units::Picos;
+use crate::units::{Picos, RCU_GRACE};
 
-/// Time a grace period takes (machine-model.md §2.1: at least 10 ms).
-const RCU_GRACE: Picos = Picos(10_000_000_000);
 /// Callbacks run at once after it.
 const RCU_BATCH: usize = 10;
 

@@ -7,10 +7,8 @@ use super::{Ask, Cache};
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Cpu, Event, Machine, cost};
 use crate::page::{Field, Page, PageFlags, Pfn};
-use crate::units::{NodeId, Order, Picos};
+use crate::units::{NodeId, Order, Picos, RCU_GRACE};
 
-/// Time an RCU grace period takes (machine-model.md §2.1: at least 10 ms).
-const RCU_GRACE: Picos = Picos(10_000_000_000);
 /// Slabs returned at once after it.
 const RCU_BATCH: usize = 10;
 

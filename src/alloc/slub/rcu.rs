@@ -3,11 +3,10 @@
 //! looked for at the next such free, and by [`Slub::grace_period_of`], there is no timer here.
 
 use super::sheaf::Sheaf;
-use super::slow::RCU_GRACE;
 use super::{Cache, Slub};
 use crate::alloc::Stat;
 use crate::machine::{Addr, Cpu, Machine, cost};
-use crate::units::{NodeId, Picos};
+use crate::units::{NodeId, Picos, RCU_GRACE};
 
 /// Something that waits.
 pub(super) struct Waiting {

@@ -17,10 +17,8 @@ use crate::alloc::{Destroyed, Stat};
 use crate::machine::{Addr, Cpu, Event, Machine, cost};
 use crate::page::{Page, PageFlags};
 use crate::spec::Request;
-use crate::units::{Order, Picos};
+use crate::units::{Order, Picos, RCU_GRACE};
 
-/// Time an RCU grace period takes (machine-model.md §2.1: at least 10 ms).
-pub(super) const RCU_GRACE: Picos = Picos(10_000_000_000);
 /// Slabs returned at once after it.
 const RCU_BATCH: usize = 10;
 

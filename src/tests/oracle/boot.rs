@@ -14,13 +14,14 @@ use crate::page::{PageModel, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 
 /// One line of the trace: an object taken from a cache, or given back. The address is the recorded one.
-enum Event<'a> {
+pub(super) enum Event<'a> {
     Alloc { cache: String, ptr: &'a str },
     Free { ptr: &'a str },
 }
 
-/// Reads `comm-pid [cpu] flags time: event: key=value …`; `None` for comments and other events.
-fn event(line: &str) -> Option<Event<'_>> {
+/// Reads `comm-pid [cpu] flags time: event: key=value …`; `None` for comments, other events, and kmallocs above the largest
+/// cache.
+pub(super) fn event(line: &str) -> Option<Event<'_>> {
     let (_, rest) = line.split_once(": ")?;
     let (kind, fields) = rest.split_once(": ")?;
     let field = |key: &str| fields.split(' ').find_map(|f| f.strip_prefix(key)?.strip_prefix('='));
@@ -28,10 +29,13 @@ fn event(line: &str) -> Option<Event<'_>> {
     match kind {
         "kmem_cache_alloc" => Some(Event::Alloc { cache: field("name")?.into(), ptr }),
         "kmalloc" => {
-            let bytes: u64 = field("bytes_alloc")?.parse().ok()?;
+            let number = |key| field(key).and_then(|n| n.parse::<u64>().ok());
+            let (asked, got) = (number("bytes_req")?, number("bytes_alloc")?);
+            // SLAB reports 128 bytes for its kmalloc-96, too.
+            let bytes = if (65..=96).contains(&asked) { 96 } else { got };
             let kind = if field("gfp_flags")?.contains("__GFP_RECLAIMABLE") { "-rcl" } else { "" };
             let size = if bytes < 1024 { bytes.to_string() } else { format!("{}k", bytes / 1024) };
-            Some(Event::Alloc { cache: format!("kmalloc{kind}-{size}"), ptr })
+            (got <= 8192).then(|| Event::Alloc { cache: format!("kmalloc{kind}-{size}"), ptr })
         }
         "kfree" | "kmem_cache_free" => Some(Event::Free { ptr }),
         _ => None,
@@ -39,7 +43,7 @@ fn event(line: &str) -> Option<Event<'_>> {
 }
 
 /// Names of the caches that were empty when the trace began and were used in it.
-fn covered(name: &str) -> Vec<String> {
+pub(super) fn covered(name: &str) -> Vec<String> {
     let text = recording::plain(&format!("boottrace/{name}.coverage.csv"));
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().expect("a header").split(',').collect();
@@ -50,14 +54,13 @@ fn covered(name: &str) -> Vec<String> {
 }
 
 /// What the running kernel made the cache of.
-fn spec(cache: &Value) -> CacheSpec {
+pub(super) fn spec(cache: &Value) -> CacheSpec {
     let number = |key: &str| cache[key].as_u64().expect("a number of a snapshot");
     let flags = cache["flags"].as_str().expect("flags").trim_start_matches("0x");
     let flags = u64::from_str_radix(flags, 16).expect("flags in hex");
     let name = cache["name"].as_str().expect("a name");
     CacheSpec {
-        // kmalloc's own alignment, which may exceed a page, follows from the size.
-        align: if name.starts_with("kmalloc") { 0 } else { number("align") },
+        align: number("align"),
         hwcache_align: flags & 0x2000 != 0,
         typesafe_by_rcu: flags & 0x8_0000 != 0,
         reclaim_account: flags & 0x2_0000 != 0,
@@ -93,7 +96,11 @@ pub(super) fn run<'p, A: SlabAllocator<'p, Sim>>(
     let mut caches: HashMap<String, (CacheId, u64)> = HashMap::new();
     for line in recording::text(&format!("boottrace/{name}.boot.snap")).lines() {
         let snap: Value = serde_json::from_str(line).expect("a line of JSON");
-        let spec = spec(&snap["cache"]);
+        let mut spec = spec(&snap["cache"]);
+        // kmalloc's own alignment, which may exceed a page, follows from the size.
+        if spec.name.starts_with("kmalloc") {
+            spec.align = 0;
+        }
         if covered.contains(&spec.name) {
             let slabs = snap["nr_slabs"].as_u64().expect("slabs");
             let name = spec.name.clone();
