@@ -16,7 +16,6 @@ from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
-from slablab.planning import Plan, Sample
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
@@ -25,16 +24,20 @@ from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
 
 if TYPE_CHECKING:
     from slablab.kernel import Kernel
+    from slablab.planning import Plan, Sample
 
 __version__ = _version()
 
 
-def __getattr__(name: str) -> Any:
-    """Loads the hands-on kernel at its first use."""
-    if name == "Kernel":
-        from slablab.kernel import Kernel
+_LATE = {"Kernel": "slablab.kernel", "Plan": "slablab.planning", "Sample": "slablab.planning"}
+"""What is loaded at its first use, and where it is."""
 
-        return Kernel
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        import importlib
+
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module 'slablab' has no attribute {name!r}")
 
 

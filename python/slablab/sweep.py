@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from slablab import _core, config
 from slablab.executors import elsewhere, usable
 from slablab.experiment import warn_oversubscribed
-from slablab.planning import Cell, Plan, Sample, listed, seeds_of
-from slablab.planning import plan as planned
 from slablab.result import Result, Sweep
 from slablab.values import refused, shown, whole
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from slablab._core import _Crossing as Crossing
+    from slablab.planning import Cell, Plan, Sample
     from slablab.store import Store
 
     StoreLike: TypeAlias = str | os.PathLike[str] | Store | None
@@ -67,7 +66,7 @@ def sweep(
     if threads is not None:
         threads = whole("threads", threads, "1 or more, or None for all cores")
     usable(executor)
-    made = _planned(machine, allocator, workload, over, seeds_of(repeats, seed, seeds), sample)
+    made = _planned(machine, allocator, workload, over, repeats, seed, seeds, sample)
     return run(made, store=store, threads=threads, progress=progress, executor=executor)
 
 
@@ -87,7 +86,7 @@ def plan(
     """What `sweep` with the same arguments would run; nothing is run, and no store is made."""
     if threads is not None:
         threads = whole("threads", threads, "1 or more, or None for all cores")
-    made = _planned(machine, allocator, workload, over, seeds_of(repeats, seed, seeds), sample)
+    made = _planned(machine, allocator, workload, over, repeats, seed, seeds, sample)
     with ExitStack() as stack:
         kept = _entered(store, stack, write=False)
         if kept is None:
@@ -204,14 +203,24 @@ class _Running:
 
 
 def _planned(
-    machine: object, allocator: object, workload: object, over: Any, seeds: list[int], sample: int | Sample | None
+    machine: object,
+    allocator: object,
+    workload: object,
+    over: Any,
+    repeats: int,
+    seed: int,
+    seeds: Iterable[int] | None,
+    sample: int | Sample | None,
 ) -> Plan:
-    return planned(
-        machine=listed(machine, config.machine, "machine"),
-        allocator=listed(allocator, config.allocator, "allocator"),
-        workload=listed(workload, config.workload, "workload"),
+    from slablab import planning  # here, so that importing slablab stays light
+
+    drawn = planning.seeds_of(repeats, seed, seeds)
+    return planning.plan(
+        machine=planning.listed(machine, config.machine, "machine"),
+        allocator=planning.listed(allocator, config.allocator, "allocator"),
+        workload=planning.listed(workload, config.workload, "workload"),
         over=over,
-        seeds=seeds,
+        seeds=drawn,
         sample=sample,
     )
 
