@@ -217,3 +217,21 @@ def test_the_catalog_command_lists_every_parameter_and_era(capsys):
             assert f"allocator.{p['name']}" in text
             assert p["meaning"] in text
     assert cli.main(["catalog", "--json"]) == 0
+
+
+def test_without_matplotlib_a_reproduction_writes_all_but_the_picture(
+    small: sl.Reproduction, without, tmp_path: Path, capsys, monkeypatch
+):
+    from slablab.cli import shown
+
+    monkeypatch.setattr(shown, "reproduce", lambda *_, **__: small)
+    without("matplotlib")
+    assert cli.main(["reproduce", "piggin-2007-tbench", "--out", str(tmp_path)]) == 0
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".csv", ".csv", ".txt"]
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("#")] == [
+        f'slablab: no picture: {tmp_path / "piggin-2007-tbench.png"} needs matplotlib: pip install "slablab[plot]"'
+    ]
+    with pytest.raises(sl.MissingExtra):
+        small.plot()
+    monkeypatch.setattr(shown, "reproduce", lambda *_, **__: pytest.fail("run before what it needs was asked for"))
+    assert cli.main(["reproduce", "piggin-2007-tbench", "--png", str(tmp_path / "a.png")]) == 2
