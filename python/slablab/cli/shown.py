@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
     """Runs a published figure."""
     figure = published.named(given.name)
     folder: Path | None = given.out
-    out.writable([given.csv], given.png)
+    out.writable([given.csv], given.png, [given.store])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
     png, table = (
