@@ -16,6 +16,7 @@ mod config;
 mod cpu;
 pub mod debug;
 pub mod eras;
+pub mod history;
 mod kmalloc;
 mod locked;
 mod lockless;
