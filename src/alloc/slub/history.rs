@@ -13,7 +13,10 @@ const KNOWN_FOR: [(&str, &str); eras::ALL.len()] = [
     ("November 2007", "a structure per CPU holds that list; kmalloc above half a page goes to the page allocator"),
     ("January 2008", "keeps five partial slabs; a full slab's first free puts it at the tail; /proc/slabinfo"),
     ("April 2008", "kmalloc caches whole pages again; the slab lock is released by a plain store; event counters"),
-    ("October 2008", "larger slabs on machines of more CPUs, small ones when memory is scattered; other nodes' slabs first"),
+    (
+        "October 2008",
+        "larger slabs on machines of more CPUs, small ones when memory is scattered; other nodes' slabs first",
+    ),
     ("September 2009", "kmalloc up to two pages from caches; the order search skips no number of objects"),
     ("October 2011", "no locks but list_lock: a compare-exchange of the CPU's list, and one of the slab's word"),
     ("January 2012", "each CPU keeps a list of partial slabs, counted in objects"),

@@ -272,6 +272,10 @@ pub struct Tunables {
     pub kmalloc_max: u64,
     /// kmalloc caches of few objects a page get order 3 at least (2.6.25).
     pub kmalloc_order3: bool,
+    /// Every kmalloc class exists sixteen times, and the place of a call says which it takes from: an overflow meets fewer
+    /// strangers, at the price of partly filled slabs (kernel: RANDOM_KMALLOC_CACHES, 6.6). Here the bytes asked for stand
+    /// for the place.
+    pub kmalloc_random: bool,
     /// Caches of equal slots share their slabs (kernel: off with slub_nomerge).
     pub merge: bool,
     /// See [`MergeWalk`].
