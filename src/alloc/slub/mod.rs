@@ -428,6 +428,8 @@ impl Draws {
     }
 }
 
+#[cfg(test)]
+mod examples;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;
