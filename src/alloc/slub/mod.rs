@@ -428,12 +428,12 @@ impl Draws {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod examples;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod soak;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -23,6 +23,13 @@ fn debug(letters: &str, policy: &Policy) -> Debug {
     super::super::debug::DebugOption::parse(letters, policy).unwrap().of("test")
 }
 
+/// Leaves where `make test` sums it up that all these rows are equal (each was asserted).
+fn tallied(name: &str, rows: usize) {
+    let Some(folder) = std::env::var_os("SLABLAB_TALLY") else { return };
+    let line = format!("geometry/{name}\trows\t{rows}\t{rows}\n");
+    std::fs::write(std::path::Path::new(&folder).join(format!("geometry-{name}")), line).expect("a folder to write to");
+}
+
 /// Rows of a table as maps from column to text.
 struct Table {
     columns: Vec<&'static str>,
@@ -84,6 +91,7 @@ fn every_example_of_the_specification_is_equal() {
         }
     }
     assert_eq!(t.rows.len(), 4774);
+    tallied("slub_geometry_examples", t.rows.len());
 }
 
 /// Compares every column of a row of a running 6.1 kernel.
@@ -119,6 +127,7 @@ fn every_cache_of_the_sweeps_of_a_running_kernel_is_equal() {
             "",
         ),
     ];
+    let mut rows = 0;
     for (text, policy, letters) in files {
         let t = Table::of(text);
         for row in &t.rows {
@@ -134,7 +143,9 @@ fn every_cache_of_the_sweeps_of_a_running_kernel_is_equal() {
             compare_6_1(&t, row, Asked { spec: &spec, kmalloc: false, debug }, &policy, &X86);
         }
         assert!(t.rows.len() > 1700);
+        rows += t.rows.len();
     }
+    tallied("slub_sweeps_6.1", rows);
 }
 
 #[test]
@@ -150,6 +161,7 @@ fn every_cache_of_running_kernels_is_equal() {
             1,
         ),
     ];
+    let mut rows = 0;
     for (text, policy, letters, cpus) in files {
         let t = Table::of(text);
         for row in &t.rows {
@@ -169,7 +181,9 @@ fn every_cache_of_running_kernels_is_equal() {
             compare_6_1(&t, row, Asked { spec: &spec, kmalloc, debug }, &policy, &Shape { cpus, ..X86 });
         }
         assert_eq!(t.rows.len(), 114);
+        rows += t.rows.len();
     }
+    tallied("slub_boot_caches_6.1", rows);
 }
 
 /// A real 6.18 machine: what follows from the size of a slot.
@@ -194,6 +208,7 @@ fn every_cache_of_a_real_6_18_machine_is_equal() {
         assert_eq!(limits.cpu_partial, Some(t.number(row, "cpu_partial")), "{row:?}");
     }
     assert_eq!(t.rows.len(), 429);
+    tallied("slub_host_6.18", t.rows.len());
 }
 
 /// slub.md §7.7: object, letters, era, alignment, kmalloc, RCU; end of the object, free pointer, left red zone, slot, order,
