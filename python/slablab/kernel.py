@@ -291,7 +291,8 @@ class Kernel:
         ns = seen.pop("time_ps") / 1000
         del seen["operations"]
         machine = self._full["machine"]
-        return Effort(**seen, ns=ns, cycles=ns * machine["values"]["freq"])
+        preset = config.entry("machine", machine["name"])["values"]["freq"]["value"]
+        return Effort(**seen, ns=ns, cycles=ns * machine.get("freq", preset))
 
     @cached_property
     def title(self) -> str:

@@ -17,8 +17,8 @@ use crate::units::PAGE_SIZE;
 
 /// Preemptions of a run: two CPUs are each interrupted once in any place, or one twice.
 const PREEMPTIONS: usize = 2;
-/// Pages of the model.
-const FRAMES: u64 = 16;
+/// Pages of the model: some more than the page allocator keeps for itself.
+const FRAMES: u64 = 64;
 /// Three of them fill a page.
 const SIZE: u64 = 1360;
 /// Where holders write, clear of the free pointer in any release.
