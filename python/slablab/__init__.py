@@ -23,13 +23,19 @@ from slablab.store import Store
 from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
 
 if TYPE_CHECKING:
+    from slablab.history import eras
     from slablab.kernel import Kernel
     from slablab.planning import Plan, Sample
 
 __version__ = _version()
 
 
-_LATE = {"Kernel": "slablab.kernel", "Plan": "slablab.planning", "Sample": "slablab.planning"}
+_LATE = {
+    "Kernel": "slablab.kernel",
+    "Plan": "slablab.planning",
+    "Sample": "slablab.planning",
+    "eras": "slablab.history",
+}
 """What is loaded at its first use, and where it is."""
 
 
@@ -70,6 +76,7 @@ __all__ = [
     "Workload",
     "__version__",
     "catalog",
+    "eras",
     "plan",
     "plot",
     "regressions",

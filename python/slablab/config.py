@@ -241,6 +241,8 @@ class Slub(AllocatorConfig):
     """largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages"""
     kmalloc_order3: bool | None = None
     """kmalloc caches of few objects a page get order 3: true (2.6.25) or false"""
+    kmalloc_random: bool | None = None
+    """each kmalloc class exists sixteen times: true or false (since 6.6)"""
     merge: bool | None = None
     """caches of equal slots share their slabs: true or false"""
     merge_walk: Literal["newest", "oldest"] | None = None

@@ -7,6 +7,7 @@ somebody looks: so nothing is held between two calls but the list of steps, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,37 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What one call cost: what the allocator did on the simulated machine, and how long that took."""
+
+    instructions: int
+    """instructions besides the accesses"""
+    loads: int
+    stores: int
+    atomics: int
+    """locked read-modify-writes: spin locks, bit locks, compare-exchanges, counters that CPUs share"""
+    local_exchanges: int
+    """unlocked compare-exchanges of words that only this CPU changes"""
+    irq_pairs: int
+    """times that interrupts were off and on again"""
+    object_lines: int
+    """lines of objects touched, each once"""
+    descriptor_lines: int
+    """lines of struct page touched"""
+    structure_lines: int
+    """lines of the allocator's own structures touched: caches, per-CPU structures, queues, locks"""
+    ns: float
+    """virtual nanoseconds"""
+    cycles: float
+    """the same in cycles of the machine's clock"""
+
+    @property
+    def lines(self) -> int:
+        """Lines touched, each once."""
+        return self.object_lines + self.descriptor_lines + self.structure_lines
 
 
 class Pointer:
@@ -249,6 +281,18 @@ class Kernel:
         if not self._steps:
             return "nothing has been done yet"
         return sentence(self._steps[-1], *self._views())
+
+    def effort(self) -> Effort:
+        """Says what the last call cost: instructions, loads, stores, atomics, lines touched, time.
+
+        Counted is what the allocator did for `alloc`, `free`, `kmalloc` or `kfree`; other calls cost nothing here.
+        """
+        seen = dict(self._after.effort)
+        ns = seen.pop("time_ps") / 1000
+        del seen["operations"]
+        machine = self._full["machine"]
+        preset = config.entry("machine", machine["name"])["values"]["freq"]["value"]
+        return Effort(**seen, ns=ns, cycles=ns * machine.get("freq", preset))
 
     @cached_property
     def title(self) -> str:

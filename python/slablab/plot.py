@@ -100,6 +100,42 @@ def drawable(ax: object) -> None:
         raise refused("ax", shown(ax), "axes of matplotlib")
 
 
+def eras(
+    frame: pd.DataFrame | Sweep, *, y: str, hue: str | None = None, text: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draws column `y` from era to era: a line through the medians, a band from the lowest to the highest.
+
+    `frame` has the columns era and `y`; its eras are drawn in the order in which they come. One colour per `hue`.
+    `text` is the line at the foot; without it that of a sweep.
+    """
+    plt = needed("matplotlib.pyplot", "a figure")
+    data = frame.summary() if isinstance(frame, Sweep) else frame
+    for role, name in (("frame", "era"), ("y", y), ("hue", hue)):
+        if name is not None and name not in data.columns:
+            raise unknown(role, name, data.columns)
+    names = list(dict.fromkeys(data["era"]))
+    axes: Axes = plt.subplots(figsize=(8.0, 3.6), layout="constrained")[1] if ax is None else ax
+    groups = [(None, data)] if hue is None else list(data.groupby(hue, sort=False))
+    for n, (label, part) in enumerate(groups):
+        values = part.groupby("era")[y]
+        colour = COLOURS["slub"] if hue is None else _SPARE[n % len(_SPARE)]
+        at = [i for i, name in enumerate(names) if name in values.groups]
+        low, mid, high = ([getattr(values, how)()[names[i]] for i in at] for how in ("min", "median", "max"))
+        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, mid, marker=_MARKERS[n % len(_MARKERS)], color=colour, label=label)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_xlabel("era of SLUB")
+    unit = data["unit"].iloc[0] if y == "throughput" and "unit" in data.columns else ""
+    axes.set_ylabel(f"{y} ({unit})" if unit else y)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if hue is not None:
+        axes.legend(frameon=False, title=hue)
+    note(axes, caption(data) if text is None else text)
+    return axes
+
+
 def caption(data: pd.DataFrame) -> str:
     """One line for the foot of a figure: allocator, machine, workload, seed."""
     pairs = data[[c for c in ("allocator", "era") if c in data.columns]].drop_duplicates()

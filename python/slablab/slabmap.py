@@ -126,6 +126,8 @@ class View:
         self.pages: int = seen["pages"]
         """Pages lent by the page allocator."""
         self.failed: set[int] = set(seen["failed"])
+        self.effort: dict[str, int] = seen["effort"]
+        """What the allocator's operations have cost since the map before."""
         self.slots: dict[int, dict[str, Any]] = {s["slot"]: s for s in seen["slots"]}
         self._slabs = [
             SlabView(

@@ -7,8 +7,11 @@ mod info;
 mod map;
 pub mod null;
 pub mod periodic;
+#[cfg(not(loom))]
 pub mod slab;
+#[cfg(not(loom))]
 pub mod slob;
+#[cfg(not(loom))]
 pub mod slqb;
 pub mod slub;
 mod stats;

@@ -16,6 +16,8 @@
 
 pub mod cost;
 mod memory;
+#[cfg(all(test, loom))]
+pub mod model;
 pub mod native;
 mod percpu;
 pub mod presets;
@@ -55,6 +57,12 @@ pub trait Machine: Sync + Sized {
     fn measure(&self, start: Picos, end: Picos);
     /// Forgets the counts of locks: the end of a warm-up.
     fn reset_report(&self, cpu: &Self::Cpu);
+
+    /// What the operations of the allocator (between [`Cpu::begin`] and [`Cpu::end`]) have done since the last call, and
+    /// counts from now on; the first call finds nothing. `None` where nothing is charged. When no CPU runs.
+    fn effort(&self) -> Option<Effort> {
+        None
+    }
 
     /// Runs `body` on every CPU and returns when all have returned.
     fn boot(&self, body: impl Fn(&Self::Cpu) + Sync);
@@ -153,6 +161,29 @@ pub struct LatencyReport {
     pub p99_ps: u64,
     /// The longest.
     pub max_ps: u64,
+}
+
+/// What operations of the allocator cost a simulated machine, in what it charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Operations.
+    pub operations: u64,
+    /// Instructions besides the accesses.
+    pub instructions: u64,
+    /// Loads.
+    pub loads: u64,
+    /// Plain stores.
+    pub stores: u64,
+    /// Locked read-modify-writes: bit locks, spin locks, compare-exchanges, counters that CPUs share.
+    pub atomics: u64,
+    /// Unlocked compare-exchanges of a CPU's own words.
+    pub local_exchanges: u64,
+    /// Times that interrupts were off and on again.
+    pub irq_pairs: u64,
+    /// Lines touched, each once, by whose they are: objects, page descriptors, the allocators' structures.
+    pub lines: [u64; 3],
+    /// Picoseconds.
+    pub time_ps: u64,
 }
 
 /// What a machine counted during a run.

@@ -9,17 +9,19 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::percpu::Mailboxes;
+use super::sync::{AtomicBool, Ordering};
 use super::{Access, Addr, Arena, Cpu, Event, Machine, RawLock, Report, Wakeup};
 use crate::error::Error;
 use crate::topology::Topology;
 use crate::units::{CpuId, Instr, LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
 /// Tries of a spin lock before its waiter yields to the host.
+#[cfg(not(loom))]
 const SPINS: u32 = 64;
 
 /// The host as a machine: logical nodes, pinned workers.
@@ -95,7 +97,7 @@ impl Machine for Native {
         Addr(self.next_reserved.fetch_add(round_up(bytes.max(1), LINE), Ordering::Relaxed))
     }
     fn lock(&self, _name: &'static str, _addr: Addr) -> NativeLock {
-        NativeLock { held: AtomicBool::new(false) }
+        NativeLock::new()
     }
     fn report(&mut self) -> Report {
         Report { oversubscribed: self.oversubscribed(), ..Report::default() }
@@ -237,16 +239,13 @@ impl Cpu for NativeCpu {
     #[inline(always)]
     fn interact(&self) {}
     fn bit_lock(&self, arena: &Arena, addr: Addr, bit: u32) {
-        let mut tries = 0;
-        while !self.bit_trylock(arena, addr, bit) {
-            relax(&mut tries);
-        }
+        bits::lock(arena, addr, bit);
     }
     fn bit_trylock(&self, arena: &Arena, addr: Addr, bit: u32) -> bool {
-        arena.atomic(addr).fetch_or(1 << bit, Ordering::Acquire) & (1 << bit) == 0
+        bits::try_lock(arena, addr, bit)
     }
     fn bit_unlock(&self, arena: &Arena, addr: Addr, bit: u32) {
-        arena.atomic(addr).fetch_and(!(1u64 << bit), Ordering::Release);
+        bits::unlock(arena, addr, bit);
     }
     fn idle(&self, until: Option<Picos>) -> Wakeup {
         self.serve();
@@ -329,6 +328,29 @@ impl Cpu for NativeCpu {
     }
 }
 
+/// Locks that are a bit of a word of the arena.
+pub(super) mod bits {
+    use super::{Addr, Arena, Ordering, relax};
+
+    pub(in super::super) fn lock(arena: &Arena, addr: Addr, bit: u32) {
+        let mut tries = 0;
+        while !try_lock(arena, addr, bit) {
+            relax(&mut tries);
+        }
+    }
+    pub(in super::super) fn try_lock(arena: &Arena, addr: Addr, bit: u32) -> bool {
+        arena.atomic(addr).fetch_or(1 << bit, Ordering::Acquire) & (1 << bit) == 0
+    }
+    pub(in super::super) fn unlock(arena: &Arena, addr: Addr, bit: u32) {
+        arena.atomic(addr).fetch_and(!(1u64 << bit), Ordering::Release);
+    }
+}
+
+#[cfg(loom)]
+fn relax(_: &mut u32) {
+    loom::thread::yield_now();
+}
+#[cfg(not(loom))]
 fn relax(tries: &mut u32) {
     *tries += 1;
     if *tries >= SPINS {
@@ -344,9 +366,15 @@ pub struct NativeLock {
     held: AtomicBool,
 }
 
-impl RawLock<NativeCpu> for NativeLock {
+impl NativeLock {
+    pub(super) fn new() -> NativeLock {
+        NativeLock { held: AtomicBool::new(false) }
+    }
+}
+
+impl<C> RawLock<C> for NativeLock {
     #[inline]
-    fn lock(&self, cpu: &NativeCpu) {
+    fn lock(&self, cpu: &C) {
         let mut tries = 0;
         while !self.try_lock(cpu) {
             while self.held.load(Ordering::Relaxed) {
@@ -355,11 +383,11 @@ impl RawLock<NativeCpu> for NativeLock {
         }
     }
     #[inline]
-    fn try_lock(&self, _: &NativeCpu) -> bool {
+    fn try_lock(&self, _: &C) -> bool {
         !self.held.swap(true, Ordering::Acquire)
     }
     #[inline]
-    fn unlock(&self, _: &NativeCpu) {
+    fn unlock(&self, _: &C) {
         self.held.store(false, Ordering::Release);
     }
 }

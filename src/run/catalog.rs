@@ -70,5 +70,6 @@ pub fn catalog() -> Value {
         "workloads": workloads,
         "machines": machines,
         "statistics": statistics,
+        "history": { "slub": crate::alloc::slub::history::steps() },
     })
 }

@@ -34,6 +34,8 @@ enum Held {
 #[derive(Debug, Default)]
 pub struct Slots {
     held: Vec<Held>,
+    /// When the last step was over: the next one begins no earlier, whichever CPU it is on.
+    time: Picos,
     /// Allocations that got nothing. What the script does later with their slots does nothing.
     pub failed: u64,
     /// What destroyed caches left behind, all together.
@@ -159,9 +161,14 @@ fn segment<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
                 continue;
             }
             let mut slots = std::mem::take(&mut *baton.lock().expect("held for a move only"));
+            while cpu.now() < slots.time {
+                // After a stop nobody has woken this CPU: its clock is where it was when it ran last.
+                cpu.idle(Some(slots.time));
+            }
             for step in &steps[run.steps.clone()] {
                 slots.step(cpu, allocator, caches, &step.op);
             }
+            slots.time = cpu.now();
             *baton.lock().expect("held for a move only") = slots;
             // Nobody whose clock is behind may see that the turn has passed.
             cpu.interact();
@@ -429,6 +436,20 @@ mod tests {
         drop(pages);
         let elapsed = Picos(machine.elapsed()).secs();
         assert!((2.5..2.501).contains(&elapsed), "{elapsed}");
+    }
+
+    #[test]
+    fn a_step_after_a_checkpoint_does_not_begin_before_it_on_another_cpu() {
+        let mut machine = sim(2, 64 << 20);
+        let wait = |cpu| Step { cpu, op: ScriptOp::Wait { seconds: 1.0 } };
+        let stop = Step { cpu: 0, op: ScriptOp::Checkpoint { name: "stop".into() } };
+        let script = Script { caches: vec![], ops: vec![wait(0), stop, wait(1)] };
+        let pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let mut null = Null::new(&pages, &Config { era: "1".into() }).unwrap();
+        execute(&machine, &mut null, &script, &mut |_, _, _, _| {}).unwrap();
+        drop(pages);
+        let elapsed = Picos(machine.elapsed()).secs();
+        assert!((2.0..2.001).contains(&elapsed), "{elapsed}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""`slablab reproduce` and `slablab catalog`."""
+"""`slablab reproduce`, `slablab catalog` and `slablab eras`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from slablab.cli import out
 from slablab.config import catalog
 from slablab.extras import MissingExtra, needed
 from slablab.reproduce import Reproduction, reproduce
+from slablab.values import refused
 
 
 def add(commands: Any) -> None:
@@ -40,6 +41,28 @@ def add(commands: Any) -> None:
     commands(
         "catalog", list_, "List what exists, with every parameter, default, unit and meaning.", "slablab catalog --json"
     )
+    page = commands(
+        "eras", eras_, "Print SLUB's eras: what changed, when, which policy.", "slablab eras --markdown > docs/eras.md"
+    )
+    page.add_argument("--markdown", action="store_true", help="as the page docs/eras.md")
+
+
+def eras_(given: argparse.Namespace) -> int:
+    """Prints SLUB's eras."""
+    from slablab import history
+
+    if given.markdown and given.json:
+        raise refused("--markdown", "with --json", "one of the two")
+    if given.show_code:
+        if given.markdown:
+            return out.script("from slablab.history import page", "print(page(), end='')")
+        shown = "to_json(orient='records')" if given.json else "to_string(index=False)"
+        return out.script(f"print(sl.eras().{shown})")
+    if given.markdown:
+        print(history.page(), end="")
+    else:
+        out.frame(history.eras(), given.json)
+    return 0
 
 
 def run(given: argparse.Namespace) -> int:

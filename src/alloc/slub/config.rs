@@ -116,6 +116,9 @@ impl Config {
             let since = if t.freelist_hardened { "4.14" } else { "4.8" };
             return refuse(name, true, format!("false with slow_path = locked: it exists since {since}"));
         }
+        if t.kmalloc_random && era.t.order_search != OrderSearch::FitFrom16 {
+            return refuse("kmalloc_random", true, format!("false in {}: it exists since 6.6", self.era));
+        }
         Ok(())
     }
 }
@@ -180,6 +183,7 @@ impl Configuration for Config {
             "largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages",
         ),
         parameter("kmalloc_order3", "", "kmalloc caches of few objects a page get order 3: true (2.6.25) or false"),
+        parameter("kmalloc_random", "", "each kmalloc class exists sixteen times: true or false (since 6.6)"),
         parameter("merge", "", "caches of equal slots share their slabs: true or false"),
         parameter("merge_walk", "", "which cache is shared, if several could be: newest or oldest (3.18)"),
         parameter("hw_align", "", "what HWCACHE_ALIGN aligns to: whole_line or halved_line (2.6.25)"),
@@ -295,6 +299,10 @@ mod tests {
             (json!({"era": "3.1", "fast_path": "slab_lock"}), "allocator.fast_path = slab_lock: irq_off"),
             (json!({"era": "6.1", "fast_path": "sheaf"}), "sheaf exists since 6.18"),
             (json!({"delayed_freezing": true}), "exists since 6.8"),
+            (
+                json!({"era": "6.1", "kmalloc_random": true}),
+                "allocator.kmalloc_random = true: false in 6.1: it exists since 6.6",
+            ),
             (json!({"freelist_random": true}), "allocator.freelist_random = true: false with slow_path = locked"),
         ] {
             let e = Config::from_json(&given).unwrap_err().to_string();

@@ -16,6 +16,7 @@ mod config;
 mod cpu;
 pub mod debug;
 pub mod eras;
+pub mod history;
 mod kmalloc;
 mod locked;
 mod lockless;
@@ -141,6 +142,8 @@ pub struct Slub<'p, M: Machine> {
     caches: Vec<Cache<M>>,
     /// Kmalloc caches come first, so that the class of a size is its cache's id.
     kmalloc_classes: usize,
+    /// The same with the copies of every class, if there are any.
+    kmalloc_caches: usize,
     large: PerCpu<M, Counters>,
     /// Nodes with memory in the order in which an allocation of each node visits them; the first is the local one.
     zonelists: Vec<Vec<NodeId>>,
@@ -251,8 +254,10 @@ impl<'p, M: Machine> Slub<'p, M> {
         let checks = |s: &CacheSpec| self.debug.of(&s.name).checks;
         let fits = |c: &&Cache<M>| {
             let slot = c.layout.slot;
+            let copy = (self.kmalloc_classes..self.kmalloc_caches).contains(&c.index);
             !unmergeable(&c.spec)
                 && !c.is_destroyed()
+                && !copy
                 && need <= slot
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
@@ -288,15 +293,19 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
             order_asked: config.order,
             caches: Vec::new(),
             kmalloc_classes: 0,
+            kmalloc_caches: 0,
             large: PerCpu::new(machine, |_| Counters::default()),
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             cpu_pools: topology.cpu_ids().map(pool).collect(),
         };
-        for size in kmalloc::sizes(config.t.kmalloc_max) {
-            let name = kmalloc::name(size, slub.policy.modern_layout);
-            slub.add_cache(CacheSpec::new(name, size), true)?;
+        for copy in 0..if config.t.kmalloc_random { kmalloc::COPIES } else { 1 } {
+            for size in kmalloc::sizes(config.t.kmalloc_max) {
+                let name = kmalloc::name(size, slub.policy.modern_layout, copy);
+                slub.add_cache(CacheSpec::new(name, size), true)?;
+            }
         }
-        slub.kmalloc_classes = slub.caches.len();
+        slub.kmalloc_classes = kmalloc::sizes(config.t.kmalloc_max).count();
+        slub.kmalloc_caches = slub.caches.len();
         Ok(slub)
     }
     fn pages(&self) -> &'p Pages<'p, M> {
@@ -419,10 +428,12 @@ impl Draws {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod examples;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod soak;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -23,16 +23,6 @@ const FROZEN: u64 = 1 << 32;
 const GENERATION: u64 = 1 << 33;
 
 impl SlabWord {
-    /// What the word of a model holds.
-    #[cfg(loom)]
-    pub(super) fn of_raw(raw: u64) -> SlabWord {
-        SlabWord(raw)
-    }
-    /// As it is stored there.
-    #[cfg(loom)]
-    pub(super) fn raw(self) -> u64 {
-        self.0
-    }
     /// Index of the first free object.
     pub(super) fn head(self) -> Option<u64> {
         (self.0 & 0xffff).checked_sub(1)

@@ -30,12 +30,12 @@ fn sim(cpus: u64, nodes: u64, schedule: Schedule) -> Sim {
     Sim::new(&hardware, schedule).expect("a machine")
 }
 
-fn config(given: serde_json::Value) -> Config {
+pub(super) fn config(given: serde_json::Value) -> Config {
     Config::from_json(&given).expect("a configuration")
 }
 
 /// Runs `body` with an allocator of `config` on a small machine, then checks slabs and pages.
-fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mut Slub<'_, Sim>)) {
+pub(super) fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mut Slub<'_, Sim>)) {
     let sim = sim(cpus, nodes, Schedule::default());
     let mut pages = Pages::new(&sim, PageModel::HotCold).expect("pages");
     let mut slub = Slub::new(&pages, config).expect("an allocator");
@@ -46,7 +46,7 @@ fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mu
 }
 
 /// Runs `f` on CPU `on` while the others serve.
-fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync) -> R {
+pub(super) fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync) -> R {
     let result = Mutex::new(None);
     machine.boot(|cpu| {
         if cpu.id().0 == on {
@@ -59,19 +59,19 @@ fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync
     result.into_inner().unwrap().expect("that CPU exists")
 }
 
-fn take(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize) -> Vec<Addr> {
+pub(super) fn take(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize) -> Vec<Addr> {
     take_from(slub, sim, cpu, id, n, Request::default())
 }
 fn take_from(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize, want: Request) -> Vec<Addr> {
     on(sim, cpu, |c| (0..n).map(|_| slub.alloc(c, id, want).expect("memory").addr()).collect())
 }
-fn give(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, objects: &[Addr]) {
+pub(super) fn give(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, objects: &[Addr]) {
     on(sim, cpu, |c| objects.iter().for_each(|o| slub.free(c, id, Object::at(*o))));
 }
-fn stat(slub: &mut Slub<'_, Sim>, id: CacheId, cpu: usize, stat: Stat) -> u64 {
+pub(super) fn stat(slub: &mut Slub<'_, Sim>, id: CacheId, cpu: usize, stat: Stat) -> u64 {
     slub.counters(id)[cpu].get(stat)
 }
-fn partial_inuse(slub: &mut Slub<'_, Sim>, id: CacheId, node: usize) -> Vec<u64> {
+pub(super) fn partial_inuse(slub: &mut Slub<'_, Sim>, id: CacheId, node: usize) -> Vec<u64> {
     serde_json::from_value(slub.state(id)["node"][node]["partial_inuse"].clone()).unwrap()
 }
 

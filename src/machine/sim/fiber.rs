@@ -109,6 +109,7 @@ impl Cpu for SimCpu {
     fn work(&self, instructions: Instr) {
         self.with(|w| {
             let ps = w.cost_of(self.index()).instructions(instructions);
+            w.watched(self.index(), |e| e.instructions += u64::from(instructions.0));
             w.work(self.index(), ps);
         });
     }
@@ -119,6 +120,11 @@ impl Cpu for SimCpu {
     fn spend(&self, event: Event) {
         self.with(|w| {
             let ps = w.cost_of(self.index()).event(event);
+            w.watched(self.index(), |e| match event {
+                Event::IrqSaveRestore | Event::IrqDisableEnable => e.irq_pairs += 1,
+                Event::CmpxchgLocal => e.local_exchanges += 1,
+                _ => {}
+            });
             w.spend(self.index(), ps);
         });
     }
@@ -136,7 +142,12 @@ impl Cpu for SimCpu {
         self.with(|w| w.account.leave_fast_path(self.index()));
     }
     fn end(&self) {
-        self.with(|w| w.account.end(self.index(), w.clocks[self.index()]));
+        self.with(|w| {
+            let took = w.account.end(self.index(), w.clocks[self.index()]);
+            if let (Some(took), Some(watch)) = (took, &mut w.watch) {
+                watch.ended(took);
+            }
+        });
     }
     fn grouped(&self, accesses: impl FnOnce(&Self)) {
         self.with(|w| w.memory.group_begin(self.index()));

@@ -8,6 +8,7 @@
 mod clock;
 mod coherence;
 mod cost;
+mod effort;
 mod fiber;
 mod governor;
 mod lock;
@@ -24,12 +25,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Error;
 use crate::machine::percpu::Mailboxes;
 use crate::machine::presets::Machinery;
-use crate::machine::{Addr, Machine, Report};
+use crate::machine::{Addr, Effort, Machine, Report};
 use crate::topology::{Distance, Topology};
 use crate::units::{CpuId, LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
 use clock::EventQueue;
 use coherence::Coherence;
+use effort::Watch;
 use lock::LockTable;
 use time::{Account, Part, Structure};
 
@@ -78,6 +80,8 @@ struct World {
     draws: Vec<u64>,
     trace: u64,
     account: Account,
+    /// Counts what operations do, once somebody has asked.
+    watch: Option<Box<Watch>>,
     /// First byte of the frames, and the byte after them.
     frames: (u64, u64),
     inversions: u64,
@@ -120,6 +124,7 @@ impl Sim {
             draws: vec![0; cpus],
             trace: 0xcbf2_9ce4_8422_2325,
             account: Account::new(cpus),
+            watch: None,
             frames: (arena, frames_end),
             inversions: 0,
             max_inversion: 0,
@@ -187,6 +192,14 @@ impl Machine for Sim {
         cpu.with(|w| w.locks.reset());
     }
 
+    fn effort(&self) -> Option<Effort> {
+        self.world.at_rest(|w| {
+            let seen = w.watch.take().map(|watch| watch.sum(|addr| w.structure(addr) as usize));
+            w.watch = Some(Box::default());
+            Some(seen.unwrap_or_default())
+        })
+    }
+
     fn boot(&self, body: impl Fn(&SimCpu) + Sync) {
         fiber::run(&self.world, &self.calls, &self.topology, &body);
     }
@@ -223,6 +236,11 @@ impl World {
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
+        if let Some(watch) = &mut self.watch
+            && self.account.under_way(cpu)
+        {
+            watch.touched(addr, access);
+        }
         let cost = figures(&self.governor, &self.cost, cpu);
         let ps = self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
         let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);

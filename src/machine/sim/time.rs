@@ -110,13 +110,20 @@ impl Account {
         let before = std::mem::replace(&mut self.now_in[cpu], Section::Fast);
         self.operations[cpu] = Some(Under { operation, since: now, path: Path::Fast, before });
     }
-    pub(super) fn end(&mut self, cpu: usize, now: u64) {
-        let Some(under) = self.operations[cpu].take() else { return };
+    /// An operation is under way on `cpu`.
+    #[inline]
+    pub(super) fn under_way(&self, cpu: usize) -> bool {
+        self.operations[cpu].is_some()
+    }
+    /// Ends the operation under way on `cpu`, if there is one; returns how long it took.
+    pub(super) fn end(&mut self, cpu: usize, now: u64) -> Option<u64> {
+        let under = self.operations[cpu].take()?;
         self.now_in[cpu] = under.before;
         if under.since >= self.window.0 && now <= self.window.1 {
             let at = under.operation as usize * Path::ALL.len() + under.path as usize;
             self.latencies[at].add(now - under.since);
         }
+        Some(now - under.since)
     }
     /// The operation under way on `cpu`, if any, went at least as far as `path`.
     pub(super) fn reached(&mut self, cpu: usize, path: Path) {

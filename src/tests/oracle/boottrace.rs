@@ -79,6 +79,8 @@ fn a_replayed_boot_ends_with_the_slabs_of_the_kernel() {
         .filter(|(_, recorded, ours)| recorded != ours)
         .map(|(name, recorded, ours)| format!("{name}: recorded {recorded}, ours {ours}"))
         .collect();
+    let there = covered.len() as u64;
+    super::tallied("boottrace/slabnoreap_smp1", "caches", there - wrong.len() as u64, there);
     println!("boottrace/slabnoreap_smp1: {}/{} covered caches equal", covered.len() - wrong.len(), covered.len());
     assert_eq!(covered.len(), 44);
     assert!(wrong.is_empty(), "{wrong:?}");

@@ -67,6 +67,12 @@ fn check(file: &str, rows_there: usize, describe: impl Fn(&CacheSpec) -> Value) 
         }
     }
     println!("{file}: {} of {} rows, {} of {compared} fields equal", rows.len(), rows_there, compared - wrong.len());
+    super::tallied(
+        &format!("geometry/{file}"),
+        "rows",
+        (rows.len() - wrong.len().min(rows.len())) as u64,
+        rows.len() as u64,
+    );
     assert_eq!(rows.len(), rows_there);
     assert!(wrong.is_empty(), "{}", wrong[..wrong.len().min(20)].join("\n"));
 }
