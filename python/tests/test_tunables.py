@@ -1,4 +1,4 @@
-"""SLUB's tunables from Python and the shell: each is reachable, each refusal says what would be right and since when."""
+"""SLUB's tunables from Python and the shell: each is reachable, each refusal says what is right and since when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slablab.cli import main
 TINY = ["--workload", "tbench", "--set", "workload.warmup=0", "--seconds", "0.002", "--set", "machine.cpus=2"]
 
 REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("3.3", {}, ["era of slub", "3.3", 'did you mean "3.1"', "2.6.21-mm1, 2.6.22", "7.1"]),
+    ("3.3", {}, ["era of slub", "3.3", 'did you mean "3.', "2.6.21-mm1, 2.6.22", "7.1"]),
     ("6.1", {"max_order": -1}, ["allocator.max_order = -1", "0..10 (since 2.6.22)"]),
     ("6.1", {"max_order": 11}, ["allocator.max_order = 11", "0..10 (since 2.6.22)"]),
     ("6.1", {"min_order": 11}, ["allocator.min_order = 11", "0..10 (since 2.6.22)"]),
@@ -80,15 +80,13 @@ def test_every_tunable_of_the_kernel_is_reachable():
     assert files(sl.Slub("7.1", sheaf_capacity=32))["sheaf_capacity"] == "32"
     assert sl.Kernel(sl.Sim(cpus=2), sl.Slub("6.1")).cache("kmalloc_like", 512).sysfs()["aliases"] == "1"
     assert files(sl.Slub("6.1", merge=False))["aliases"] == "0"
+    # F alone does not keep caches apart.
     letters = {"F": "sanity_checks", "Z": "red_zone", "P": "poison", "U": "store_user", "T": "trace", "A": "failslab"}
     for letter, file in letters.items():
         assert files(sl.Slub("6.1", debug=letter))[file] == "1"
         assert files(sl.Slub("6.1", debug=f"{letter},other"))[file] == "0"
-        assert files(sl.Slub("6.1", debug=f"{letter},te*"))[file] == "1"
-        assert (
-            files(sl.Slub("2.6.31", debug=f"{letter},te") if letter != "A" else sl.Slub("3.1", debug="A,te"))[file]
-            == "1"
-        )
+        assert files(sl.Slub("6.1", debug=f"{letter},te*", merge=False))[file] == "1"
+        assert files(sl.Slub("3.1", debug=f"{letter},te", merge=False))[file] == "1"
     assert files(sl.Slub("6.1", debug="ZPUO"), size=4096)["slab_size"] == "4096"
     assert files(sl.Slub("6.1", debug="ZPU"), size=4096)["slab_size"] != "4096"
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import slablab.geometry as g
 from slablab.cli import out, runs, words
 from slablab.config import allocator as an_allocator
 from slablab.experiment import run as run_one
+from slablab.geometry import FLAGS
+from slablab.geometry import geometry as shape_of
 from slablab.planning import listed
 from slablab.result import Result, no_tool
 from slablab.store import Store
@@ -40,13 +41,14 @@ def add(commands: Any) -> None:
     ]
     for option, default, about in shape:
         asked.add_argument(option, type=int, default=default, metavar="N", help=f"{about} (default {default})")
-    asked.add_argument("--flags", default="", metavar="NAMES", help=f"of {', '.join(g.FLAGS)}; several with commas")
+    asked.add_argument("--flags", default="", metavar="NAMES", help=f"of {', '.join(FLAGS)}; several with commas")
     asked.add_argument("--kmalloc", action="store_true", help="the cache that serves a kmalloc of that size")
     asked.add_argument("--name", default="cache", metavar="NAME", help="name of the cache (default %(default)s)")
     asked.add_argument("--debug", metavar="OPTION", help="debug letters and names, as ZU; short for allocator.debug")
     asked.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a tunable, as allocator.max_order=0"
     )
+    asked.set_defaults(seconds=None)
     asked.add_argument("--csv", type=Path, metavar="FILE", help="write one row per allocator and size as CSV")
 
     tool = commands(
@@ -94,15 +96,15 @@ def geometry(given: argparse.Namespace) -> int:
         return out.script(made, out.csv("frame", given.csv), f"print({text})")
     keywords = {k: v for k, v in arguments.items() if k not in ("", "size")}
     if record:
-        found = g.geometry(parts[0], sizes, **keywords)
+        found = shape_of(parts[0], sizes, **keywords)
         if given.csv:
-            g.geometry(parts[0], [sizes], **keywords).to_csv(given.csv, index=False)
+            shape_of(parts[0], [sizes], **keywords).to_csv(given.csv, index=False)
         if given.json:
             print(json.dumps(dict(found), indent=1))
         else:
             print(found)
         return 0
-    frame = g.geometry(parts, sizes if not isinstance(sizes, int) else [sizes], **keywords)
+    frame = shape_of(parts, sizes if not isinstance(sizes, int) else [sizes], **keywords)
     if given.csv:
         frame.to_csv(given.csv, index=False)
     out.frame(frame, given.json)

@@ -6,7 +6,7 @@ use super::policy::{CHAIN_ENTRY, Config, HEADER, HEADER_32, Management, Policy};
 use crate::alloc::geometry::Shape;
 use crate::error::Error;
 use crate::spec::CacheSpec;
-use crate::units::{MAX_ORDER, Order, PAGE_SIZE, round_up};
+use crate::units::{MAX_ORDER, Order, round_up};
 
 /// Capacity of an alien array.
 const ALIEN_LIMIT: u64 = 12;
@@ -306,6 +306,7 @@ mod tests {
     use super::super::eras::{V2_6_24, V6_1};
     use super::*;
     use crate::alloc::Configuration;
+    use crate::units::PAGE_SIZE;
 
     /// A machine on which the order search stops at 1 unless told otherwise.
     const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 8, memory: 1 << 30 };

@@ -54,7 +54,7 @@ pub(super) fn sorted(report: &Report, by_activity: bool) -> Vec<&Directory> {
 
 /// The normal line.
 pub(super) fn listing(report: &Report, caches: &[&Directory]) -> String {
-    let space = if report.form == Form::New { 15 } else { 8 };
+    let space = if report.kind == Kind::Slub && report.form == Form::New { 15 } else { 8 };
     let (slabs, own) = match report.kind {
         Kind::Slub => ("Slabs/Part/Cpu", String::new()),
         Kind::Slab => ("Slabs/Part/Free", format!(" {:>7} {:>13}", "Queued", "Lim/Bat/Share")),
