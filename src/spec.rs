@@ -51,13 +51,13 @@ impl CacheSpec {
         self
     }
 
-    /// Alignment of SLAB_HWCACHE_ALIGN with line halving (all eras but SLUB up to 2.6.24): the cache line, halved
-    /// while the object fits in half of it. Without the flag: 1.
-    pub fn halved_line(&self) -> u64 {
+    /// Alignment of SLAB_HWCACHE_ALIGN with line halving (all eras but SLUB up to 2.6.24): the cache line of `line` bytes,
+    /// halved while the object fits in half of it. Without the flag: 1.
+    pub fn halved_line(&self, line: u64) -> u64 {
         if !self.hwcache_align {
             return 1;
         }
-        let mut r = crate::units::LINE;
+        let mut r = line;
         while self.size <= r / 2 {
             r /= 2;
         }

@@ -16,6 +16,7 @@ from slablab.compare import regressions
 from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
+from slablab.geometry import Geometry, geometry
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
@@ -51,6 +52,7 @@ __all__ = [
     "Allocator",
     "ConfigError",
     "Experiment",
+    "Geometry",
     "Kernel",
     "MissingExtra",
     "Native",
@@ -77,6 +79,7 @@ __all__ = [
     "__version__",
     "catalog",
     "eras",
+    "geometry",
     "plan",
     "plot",
     "regressions",

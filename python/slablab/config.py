@@ -214,13 +214,13 @@ class Slub(AllocatorConfig):
     kind = "slub"
     era: str = field(default="2.6.24", kw_only=False)
     order: int | None = None
-    """order of every slab: min_order = max_order = order, 0..10, or null"""
+    """order of every slab: min_order = max_order = order, 0..10, or null (since 2.6.22)"""
     min_order: int | None = None
-    """smallest slab order tried, 0..10, at most max_order"""
+    """smallest slab order tried, 0..10, at most max_order (since 2.6.22)"""
     max_order: int | None = None
-    """largest slab order tried while the object fits, 0..10"""
+    """largest slab order tried while the object fits, 0..10 (since 2.6.22)"""
     min_objects: int | Literal["by_cpus"] | None = None
-    """objects a slab should hold, 1..65536, or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)"""
+    """objects a slab should hold, 1..65536 (since 2.6.22), or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)"""
     order_search: Literal["halve_from8", "halve_from16", "step_from16", "fit_from16"] | None = None
     """halve_from8, halve_from16 (2.6.26), step_from16 (2.6.30) or fit_from16 (6.7)"""
     order_fallback: Literal["none", "kmalloc_block", "min_order"] | None = None
@@ -268,13 +268,15 @@ class Slub(AllocatorConfig):
     delayed_freezing: bool | None = None
     """slabs are frozen when used, not when listed: true (6.8) or false"""
     sheaf_capacity: int | Literal["none", "by_creator", "by_size"] | None = None
-    """objects of each CPU's sheaves: a number, by_creator (6.18), by_size (7.0) or none"""
+    """objects of each CPU's sheaves: a number, by_creator (since 6.18), by_size (since 7.0) or none"""
     barn_max_full: int | None = None
     """full sheaves a node's barn takes (since 6.18)"""
     barn_max_empty: int | None = None
     """empty sheaves it keeps after RCU frees (since 6.18)"""
     debug: str | None = None
     """debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"""
+    per_cache: str | None = None
+    """tunables of single caches, as kmalloc-512:min_partial=20,cpu_partial=0;dentry*:order=1; empty: none"""
 
 
 @config

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from slablab.result import Result
+
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
 
@@ -137,6 +139,26 @@ class KernelCache:
             whole(name, value, "a whole number", low=-(1 << 31), high=(1 << 31) - 1)
         self._kernel._try("tune", {"cache": self._number, **given})
 
+    def write(self, attribute: str, value: int) -> None:
+        """Writes to an attribute of a SLUB cache (kernel: its file in sysfs), which refuses what its release refuses.
+
+        `min_partial` (since 2.6.30), `cpu_partial` (3.2 to 6.18), `order` (2.6.26 to 5.8), `remote_node_defrag_ratio`.
+        """
+        self._alive()
+        if not isinstance(attribute, str):
+            raise refused("attribute", shown(attribute), "the name of an attribute, as min_partial")
+        value = whole(f"cache.{attribute}", value, "a whole number", low=-(1 << 63), high=(1 << 63) - 1)
+        self._kernel._try("write", {"cache": self._number, "attribute": attribute, "value": value})
+
+    def sysfs(self) -> dict[str, str]:
+        """Its attributes in sysfs, as the kernel's text: geometry, limits, slabs by node, every event by CPU.
+
+        SLUB and SLQB have such files; the others raise LookupError (`Kernel.slabinfo` shows SLAB's caches).
+        """
+        self._alive()
+        view = self._kernel._after
+        return self._kernel._result.sysfs(f"#{view.made[self._number]}")
+
     def destroy(self, cpu: int = 0) -> None:
         """Gives the cache up (kernel: kmem_cache_destroy). Its objects must have been freed."""
         self._alive()
@@ -199,6 +221,7 @@ class Kernel:
         self._caches: list[KernelCache] = []
         self._pointers: list[Pointer] = []
         self._seen: tuple[int, View, View] | None = None
+        self._last: Result | None = None
 
     @property
     def script(self) -> Script:
@@ -274,6 +297,10 @@ class Kernel:
         """Draws every slab of every cache."""
         return slabmap.plot(self._after.of(None), "all caches", self.caption, ax)
 
+    def slabinfo(self, options: str | None = None) -> str:
+        """The text of /proc/slabinfo, or with options (`"-AD"`, `"-T"`, `"-l"`) what the slabinfo tool prints now."""
+        return self._result.slabinfo(options)
+
     def explain(self) -> str:
         """Says in a sentence what the last call did: fast path, refill, flush, remote free, new and returned slabs."""
         from slablab.explain import sentence
@@ -325,6 +352,13 @@ class Kernel:
     def _after(self) -> View:
         return self._views()[1]
 
+    @property
+    def _result(self) -> Result:
+        """The run of all steps so far."""
+        self._views()
+        assert self._last is not None
+        return self._last
+
     def _views(self) -> tuple[View, View]:
         """Before the last step and after it, from one run of the whole script."""
         if self._seen is None or self._seen[0] != len(self._steps):
@@ -334,7 +368,8 @@ class Kernel:
             script = Experiment(
                 machine=parts.machine, allocator=parts.allocator, workload=Script(ops=ops), seed=parts.seed
             )
-            before, after = (View(c["map"]) for c in script.run().checkpoints)
+            self._last = script.run()
+            before, after = (View(c["map"]) for c in self._last.checkpoints)
             self._seen = (len(self._steps), before, after)
         return self._seen[1:]
 

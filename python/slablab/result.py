@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from slablab import _core
 from slablab.values import refused
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ class Result:
         """What the host had to do with it: not compared between runs."""
         self.texts: dict[str, str] = parsed["texts"]
         """Ready-made texts by name."""
+        tool: str | None = parsed.get("tool")
+        # Seldom read and long: a tenth of it is kept.
+        self._packed = None if tool is None else zlib.compress(tool.encode(), 1)
         self.checkpoints: list[dict[str, Any]] = parsed["checkpoints"]
         """What the checkpoints of a script saw: name, filled slots, and the state of each of its caches."""
         self.repeat = repeat
@@ -126,11 +131,47 @@ class Result:
         """The text of /proc/buddyinfo at the end of the run."""
         return self.texts["buddyinfo"]
 
-    def slabinfo(self) -> str:
-        """The text of /proc/slabinfo at the end of the run."""
+    def slabinfo(self, options: str | None = None) -> str:
+        """The text of /proc/slabinfo at the end of the run; with options what the slabinfo tool prints.
+
+        `slabinfo("-AD")` is its activity, the busiest cache first, `"-T"` its totals, `"-l"` its listing. SLUB has the
+        tool's own columns (those of its era), SLAB and SLQB columns on their queues: see docs/reports.md. An allocator
+        that has nothing to show raises LookupError, an option that is not built ConfigError.
+        """
+        if options is not None:
+            return _core.slabinfo(self._tool("slabinfo"), options)
         if "slabinfo" not in self.texts:
-            raise LookupError(f"{self.config['allocator']['name']} has no /proc/slabinfo; caches() shows what it has")
+            raise LookupError(f"{self._era} has no /proc/slabinfo; caches() shows what it has")
         return self.texts["slabinfo"]
+
+    def sysfs(self, cache: str) -> dict[str, str]:
+        """The attributes of a cache in sysfs at the end of the run, as the kernel's text (without its closing newline).
+
+        `cache` is a name it was asked for under, or the name of its directory (`:0000104`). Counts have those of their
+        nodes behind them (`N0=`), events those of their CPUs (`C0=`). SLUB and SLQB have such files; SLAB has
+        /proc/slabinfo, SLOB nothing: a LookupError. An unknown cache is a ConfigError.
+        """
+        tool = self._tool("sysfs")
+        if not json.loads(tool)["sysfs"]:
+            raise LookupError(f"{self._era} has no directory in sysfs: slabinfo() is where it shows its caches")
+        files: dict[str, str] = json.loads(_core.sysfs(tool, cache))
+        return files
+
+    @property
+    def tool(self) -> dict[str, Any] | None:
+        """What the slabinfo tool reads at the end: every cache's directory in sysfs; None if it has nothing to read."""
+        return None if self._packed is None else dict(json.loads(zlib.decompress(self._packed)))
+
+    @property
+    def _era(self) -> str:
+        allocator = self.config["allocator"]
+        return f"{allocator['name']}@{allocator['era']}"
+
+    def _tool(self, call: str) -> str:
+        """What the tool reads, for the core."""
+        if self._packed is None:
+            raise LookupError(no_tool(self._era, call))
+        return zlib.decompress(self._packed).decode()
 
     def to_json(self) -> str:
         """The result as a document.
@@ -143,6 +184,7 @@ class Result:
             "summary": self._summary,
             "frames": frames,
             "texts": self.texts,
+            "tool": self.tool,
             "checkpoints": self.checkpoints,
         }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
@@ -362,7 +404,7 @@ class Sweep(Sequence[Result]):
                     frame = frame.rename(columns={key: f"{name}.{key}"})
                 frame.insert(at, key, value)
             parts.append(frame)
-        return _whole(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
+        return whole_columns(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -377,7 +419,13 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
             if name not in order:
                 order.insert(at, name)
             at = order.index(name) + 1
-    return _whole(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
+    return whole_columns(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
+
+
+def no_tool(allocator: str, call: str) -> str:
+    """Why an allocator has nothing for `slabinfo` or `sysfs` to show."""
+    why = "its objects share the pages of one heap, no cache has slabs" if "slob" in allocator else "it has no report"
+    return f"{allocator} has no {call}: {why}; caches() shows what it has"
 
 
 def describe(config: Mapping[str, Any]) -> str:
@@ -390,7 +438,7 @@ def describe(config: Mapping[str, Any]) -> str:
     )
 
 
-def _whole(frame: pd.DataFrame) -> pd.DataFrame:
+def whole_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Turns columns of whole numbers with gaps, which pandas makes floats or objects, into nullable integers."""
     for name in frame.columns:
         column = frame[name]

@@ -1,6 +1,6 @@
-"""docs/hands-on.md: every block runs, in order, and prints what stands below it.
+"""docs/hands-on.md and docs/reports.md: every block runs, in order, and prints what stands below it.
 
-`python python/tests/test_hands_on.py` writes what is printed into the page: read it before it is committed.
+`python python/tests/test_hands_on.py` writes what is printed into the pages: read it before it is committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "hands-on.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, REPORTS = DOCS / "hands-on.md", DOCS / "reports.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -27,7 +28,7 @@ def runs(text: str, folder: Path) -> Iterator[tuple[re.Match[str], str]]:
         for block in BLOCK.finditer(text):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(block[1], str(PAGE), "exec"), names)
+                exec(compile(block[1], "page", "exec"), names)
             lines = out.getvalue().splitlines()
             folded = [textwrap.fill(line, 110, subsequent_indent="    ") if "|" not in line else line for line in lines]
             yield block, "".join(f"{line}\n" for line in folded)
@@ -40,6 +41,13 @@ def test_every_block_prints_what_stands_below_it(tmp_path: Path):
     for block, printed in found:
         assert printed == (block[2] or ""), block[1]
     assert (tmp_path / "dentry.png").stat().st_size > 10_000
+
+
+def test_every_block_on_reports_prints_what_stands_below_it(tmp_path: Path):
+    found = list(runs(REPORTS.read_text(encoding="utf-8"), tmp_path))
+    assert len(found) >= 9
+    for block, printed in found:
+        assert printed == (block[2] or ""), block[1]
 
 
 def test_the_page_shows_each_mechanism():
@@ -59,19 +67,20 @@ def test_the_page_shows_each_mechanism():
         assert word in text, word
 
 
-def rewrite() -> None:
+def rewrite(page: Path) -> None:
     """Puts what the blocks print below them."""
     import tempfile
 
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     parts, at = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for block, printed in runs(text, Path(folder)):
             shown = f"\n```text\n{printed}```\n" if printed else ""
             parts += [text[at : block.start()], f"```python\n{block[1]}```\n{shown}"]
             at = block.end()
-    PAGE.write_text("".join(parts) + text[at:], encoding="utf-8")
+    page.write_text("".join(parts) + text[at:], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    rewrite(PAGE)
+    rewrite(REPORTS)

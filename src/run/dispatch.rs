@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, SlabAllocator};
 use crate::error::Error;
 use crate::machine::sim::{Cancel, Schedule};
@@ -59,19 +60,45 @@ fn with_name(name: &str, value: Value) -> Value {
     Value::Object(object)
 }
 
-fn complete_allocator(given: &Value) -> Result<Value, Error> {
-    // `slub@2.6.24` is the short form of a name with its era.
-    let (bare, era) = name(given).split_once('@').map_or((name(given), None), |(n, e)| (n, Some(e)));
-    let mut given = given.clone();
+/// An allocator by its bare name, its era beside it: `slub@2.6.24` is the short form of a name with its era.
+pub(super) fn named(given: &Value) -> Result<Value, Error> {
+    let mut given = if given.is_string() { json!({ "name": given }) } else { given.clone() };
+    let whole = name(&given).to_string();
+    let (bare, era) = whole.split_once('@').map_or((whole.as_str(), None), |(n, e)| (n, Some(e)));
     if let (Some(era), Some(object)) = (era, given.as_object_mut()) {
         if object.get("era").is_some_and(|e| e != era) {
             return Err(Error::new("allocator.era", &object["era"], format!("{era}, or no era after @")));
         }
         object.insert("era".into(), json!(era));
     }
+    Ok(with_name(bare, given))
+}
+
+/// What a cache looks like with an allocator on a machine of this shape.
+pub(super) type Answers = dyn Fn(&Wanted) -> Result<Columns, Error>;
+
+/// The geometry of an allocator as [`named`] gives it.
+pub(super) fn answers(given: &Value, shape: &Shape) -> Result<Box<Answers>, Error> {
+    let shape = *shape;
+    macro_rules! answers {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            match name(given) {
+                $($name => {
+                    let config = <$config as Configuration>::from_json_on(given, shape.page_size)?;
+                    Ok(Box::new(move |wanted| config.geometry(wanted, &shape)))
+                })*
+                other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
+            }
+        };
+    }
+    crate::allocators!(answers)
+}
+
+fn complete_allocator(given: &Value) -> Result<Value, Error> {
+    let given = named(given)?;
     macro_rules! complete {
         ($($name:literal => $alloc:ty, $config:ty;)*) => {
-            match bare {
+            match name(&given) {
                 $($name => Ok(with_name($name, json!(<$config as Configuration>::from_json(&given)?))),)*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
             }

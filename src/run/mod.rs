@@ -4,6 +4,7 @@ mod catalog;
 mod config;
 mod dispatch;
 mod exec;
+mod geometry;
 mod mapped;
 mod measured;
 mod net;
@@ -17,11 +18,13 @@ mod timeline;
 pub use crate::machine::sim::Cancel;
 pub use catalog::catalog;
 pub use config::{Config, MachineConfig};
+pub use geometry::geometry;
 pub use result::{Column, Frame, Outcome};
 pub use sweep::run_many;
 
 use serde_json::Value;
 
+use crate::alloc::tool::Report;
 use crate::error::Error;
 
 /// Version of the core.
@@ -48,6 +51,29 @@ impl From<Error> for Failure {
 /// `{"machine": {"name", "cpus", …}, "allocator": {"name", "era", …}, "workload": {"name", …}, "seed": 1}`.
 pub fn expand(given: &Value) -> Result<Value, Error> {
     Config::from_json(given).map(|c| c.to_json())
+}
+
+/// What the slabinfo tool prints with `options` of an outcome's `tool` (JSON).
+pub fn slabinfo(tool: &str, options: &str) -> Result<String, Error> {
+    read(tool)?.print(options)
+}
+
+/// The attributes of a cache in sysfs by any of its names, from an outcome's `tool` (JSON). Ids, as `#3`, mean the cache of
+/// that number.
+pub fn sysfs(tool: &str, cache: &str) -> Result<Value, Error> {
+    let report = read(tool)?;
+    let number = cache.strip_prefix('#').and_then(|n| n.parse::<u32>().ok());
+    let found = match number {
+        Some(number) => report.caches.iter().find(|d| d.cache == number),
+        None => report.find(cache),
+    };
+    let names: Vec<&str> =
+        report.caches.iter().flat_map(|d| std::iter::once(&d.name).chain(&d.links)).map(String::as_str).collect();
+    found.map(|d| report.sysfs(d).into()).ok_or_else(|| Error::unknown("cache", cache, &names))
+}
+
+fn read(tool: &str) -> Result<Report, Error> {
+    serde_json::from_str(tool).map_err(|e| Error::new("tool", format!("{} bytes", tool.len()), e.to_string()))
 }
 
 /// Runs one configuration (as given or expanded).

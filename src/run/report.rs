@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::alloc::tool::{Directory, Report};
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
-use crate::machine::{LatencyReport, Machine, Native, Operation, Report};
+use crate::machine::{LatencyReport, Machine, Native, Operation, Report as MachineReport};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
@@ -18,6 +19,7 @@ pub(super) struct Gathered {
     summary: Map<String, Value>,
     frames: Vec<Frame>,
     texts: Map<String, Value>,
+    tool: Value,
     checkpoints: Vec<Value>,
     cpus: u64,
     elapsed: f64,
@@ -75,8 +77,10 @@ impl Gathered {
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
-        let frames = vec![caches_frame(&infos), stats, totals.timeline.frame()];
-        Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+        let tool = alloc.tool();
+        let frames = vec![caches_frame(&infos, tool.as_ref()), stats, totals.timeline.frame()];
+        let tool = json!(tool);
+        Gathered { summary, frames, texts, tool, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
     /// Adds what a script's checkpoints saw.
@@ -129,7 +133,7 @@ impl Gathered {
     }
 
     /// Adds locks and idle time.
-    pub(super) fn machine(&mut self, report: Report) {
+    pub(super) fn machine(&mut self, report: MachineReport) {
         let cpu_ps = self.cpus as f64 * self.elapsed * 1e12;
         let pct = |ps: u64| if report.simulated { json!(100.0 * ps as f64 / cpu_ps) } else { Value::Null };
         let waited: u64 = report.locks.iter().map(|l| l.wait_ps).sum();
@@ -216,13 +220,23 @@ impl Gathered {
             summary: row,
             frames: self.frames,
             texts: self.texts,
+            tool: self.tool,
             checkpoints: self.checkpoints,
             host,
         }
     }
 }
 
-fn caches_frame(infos: &[CacheInfo]) -> Frame {
+/// The columns of /proc/slabinfo, and behind them those that the slabinfo tool reads.
+fn caches_frame(infos: &[CacheInfo], tool: Option<&Report>) -> Frame {
+    let directory = |id: usize| tool.and_then(|t| t.caches.iter().find(|d| d.cache as usize == id));
+    let read = |file: &str| {
+        let number = |id| directory(id).filter(|d| d.has(file)).map_or(f64::NAN, |d| d.number(file) as f64);
+        Column::F64((0..infos.len()).map(number).collect())
+    };
+    let word = |f: &dyn Fn(&Directory) -> String| {
+        Column::Str((0..infos.len()).map(|id| directory(id).map_or(String::new(), f)).collect())
+    };
     let counts = |f: &dyn Fn(&CacheInfo) -> u64| Column::U64(infos.iter().map(f).collect());
     let maybe = |f: &dyn Fn(&CacheInfo) -> Option<u64>| {
         Column::F64(infos.iter().map(|i| f(i).map_or(f64::NAN, |v| v as f64)).collect())
@@ -248,6 +262,14 @@ fn caches_frame(infos: &[CacheInfo]) -> Frame {
             ("sharedfactor".into(), maybe(&|i| i.sharedfactor)),
             ("sharedavail".into(), maybe(&|i| i.sharedavail)),
             ("min_partial".into(), maybe(&|i| i.min_partial)),
+            ("directory".into(), word(&|d| d.name.clone())),
+            ("objects".into(), read("objects")),
+            ("objects_partial".into(), read("objects_partial")),
+            ("cpu_slabs".into(), read("cpu_slabs")),
+            ("free_slabs".into(), read("free_slabs")),
+            ("queued".into(), read("queued")),
+            ("aliases".into(), read("aliases")),
+            ("flags".into(), word(&Directory::flags)),
         ],
     }
 }

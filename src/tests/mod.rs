@@ -4,6 +4,7 @@ mod conformance;
 mod conservation;
 mod determinism;
 mod floors;
+mod geometry;
 mod maps;
 mod mechanisms;
 mod oracle;

@@ -20,11 +20,11 @@ impl<M: Machine> Slab<'_, M> {
     /// The oldest cache that `spec` can share: slot large and aligned enough, less than a word wasted, the same kind of
     /// pages.
     pub(super) fn find_mergeable(&self, spec: &CacheSpec) -> Option<CacheId> {
-        let (_, checks) = Checks::of(spec, self.policy, self.config.debug_of(spec));
+        let (_, checks) = Checks::of(spec, self.policy, self.config.debug_of(spec), &self.shape);
         if !self.config.merge || unmergeable(spec) || checks.unmergeable() {
             return None;
         }
-        let align = alignment(spec, self.policy);
+        let align = alignment(spec, self.policy, &self.shape);
         let need = round_up(round_up(spec.size, WORD), align);
         let fits = |c: &&Cache<M>| {
             let g = &c.geometry;

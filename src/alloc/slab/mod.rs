@@ -38,6 +38,7 @@ mod report;
 mod slabinfo;
 #[cfg(test)]
 mod tests;
+mod tool;
 mod tune;
 mod verify;
 
@@ -46,6 +47,7 @@ pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
+use super::geometry::Shape;
 use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Tuning};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
@@ -63,7 +65,7 @@ pub struct Slab<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     config: Config,
     policy: &'static Policy,
-    order_break: u8,
+    shape: Shape,
     caches: Vec<Cache<M>>,
     /// The list of caches, held by a run of the reaper (kernel: cache_chain_mutex).
     chain: SpinLock<M, ()>,
@@ -94,7 +96,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             pages,
             config: config.clone(),
             policy,
-            order_break: geometry::order_break(config, memory),
+            shape: Shape::of_machine(topology.cpus(), memory),
             caches: Vec::new(),
             chain: SpinLock::new(machine.lock("cache_chain_mutex", machine.reserve(LINE, NodeId(0))), ()),
             reap_node: PerCpu::new(machine, |cpu| NodeId((topology.node_of(cpu).0 + 1) % topology.nodes() as u16)),
@@ -106,7 +108,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         };
         for size in policy.kmalloc.sizes {
             let spec = geometry::kmalloc_spec(policy, *size);
-            let (geometry, tunables) = slab.shape(&spec)?;
+            let (geometry, tunables) = slab.shaped(&spec)?;
             let placed = slab.reserve_arrays(&slab.plan(&tunables));
             slab.add(spec, geometry, tunables, &placed, Picos(0));
         }
@@ -129,7 +131,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         if self.policy.unique_names && self.caches.iter().any(used) {
             return Err(Error::new("cache.name", format!("{:?}", spec.name), "a name that no cache has"));
         }
-        let (geometry, tunables) = self.shape(&spec)?;
+        let (geometry, tunables) = self.shaped(&spec)?;
         if let Some(id) = self.find_mergeable(&spec) {
             self.merge(id, spec);
             return Ok(id);
@@ -233,6 +235,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn slabinfo(&mut self) -> Option<String> {
         Some(self.proc_slabinfo())
     }
+    fn tool(&mut self) -> Option<super::tool::Report> {
+        Some(self.tool_report())
+    }
 }
 
 impl<M: Machine> Slab<'_, M> {
@@ -247,10 +252,9 @@ impl<M: Machine> Slab<'_, M> {
         Some(Object::at(addr))
     }
 
-    fn shape(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
-        let geometry = Geometry::new(spec, self.policy, self.order_break, self.config.debug_of(spec))?;
-        let cpus = self.pages.machine().topology().cpus();
-        Ok((geometry, Tunables::new(&self.config, &geometry, cpus)))
+    fn shaped(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
+        let geometry = Geometry::new(spec, &self.config, &self.shape)?;
+        Ok((geometry, Tunables::new(&self.config, &geometry, &self.shape)))
     }
 
     fn add(

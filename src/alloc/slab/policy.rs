@@ -5,10 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::geometry::{Columns, Shape, Wanted};
 use super::super::{Configuration, Parameter};
 use super::debug::{Debug, DebugOption};
 use super::eras;
-use super::geometry::default_limit;
+use super::geometry::LARGEST_LIMIT;
 use crate::error::Error;
 use crate::spec::CacheSpec;
 use crate::units::MAX_ORDER;
@@ -19,6 +20,8 @@ pub(super) const KMALLOC_MAX: u64 = 4 << 20;
 pub(super) const COLD_BATCH: usize = 16;
 /// Size of a slab's header without its chain (kernel: struct slab of 2.6.24).
 pub(super) const HEADER: u64 = 48;
+/// The same on 32-bit machines.
+pub(super) const HEADER_32: u64 = 28;
 /// Bytes of one chain entry (kernel: kmem_bufctl_t).
 pub(super) const CHAIN_ENTRY: u64 = 4;
 
@@ -100,6 +103,28 @@ impl Kmalloc {
         // Two searches of a power-of-two ladder with some in between.
         let i = self.sizes.partition_point(|size| *size < bytes);
         (i < self.sizes.len()).then_some(i)
+    }
+}
+
+impl Kmalloc {
+    /// Sizes of the general caches on a machine of this shape, ascending (slab.md §13). Those of the machines that run here
+    /// are [`Kmalloc::sizes`].
+    pub(super) fn sizes_on(&self, shape: &Shape) -> Vec<u64> {
+        let (any, line) = (self.natural_align, shape.line);
+        let steps = [
+            (32, any || shape.page_size == 4096),
+            (64, true),
+            (96, any || line < 64),
+            (128, true),
+            (192, any || line < 128),
+        ];
+        let most = if self.natural_align { 2 * shape.page_size } else { shape.kmalloc_cap(MAX_ORDER as u32 - 1) };
+        let small = steps.iter().filter(|(_, there)| *there).map(|(size, _)| *size);
+        small.chain((8..64).map(|i| 1 << i).take_while(|size| *size <= most)).collect()
+    }
+    /// Size of the smallest of them that holds `bytes`.
+    pub(super) fn size_of_class(&self, bytes: u64, shape: &Shape) -> Option<u64> {
+        self.sizes_on(shape).into_iter().find(|size| *size >= bytes)
     }
 }
 
@@ -244,6 +269,9 @@ impl Configuration for Config {
         })
     }
 
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        super::columns::asked(self, wanted, shape)
+    }
     fn check(&self) -> Result<(), Error> {
         let Some(policy) = eras::policy(&self.era) else {
             return Err(Error::unknown("era of slab", &self.era, Self::ERAS));
@@ -265,7 +293,7 @@ impl Configuration for Config {
         {
             return Err(Error::new("allocator.limit", limit, format!("1..{most}: an array is one object of kmalloc")));
         }
-        let limit = self.limit.unwrap_or(default_limit(0));
+        let limit = self.limit.unwrap_or(LARGEST_LIMIT);
         if let Some(batch) = self.batchcount
             && !(1..=limit).contains(&batch)
         {

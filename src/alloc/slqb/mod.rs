@@ -33,6 +33,7 @@ mod objects;
 pub mod policy;
 mod queues;
 mod report;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -40,6 +41,7 @@ mod verify;
 pub use policy::Config;
 pub use queues::{CacheQueues, ListQueues};
 
+use super::geometry::Shape;
 use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
@@ -59,6 +61,7 @@ const TRIM_PERIOD: Picos = Picos(3_000_000_000_000);
 pub struct Slqb<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     config: Config,
+    shape: Shape,
     /// In order of creation; the kernel's list, newest first, is this backwards.
     caches: Vec<Cache<'p, M>>,
 }
@@ -113,13 +116,14 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
 
     fn new(pages: &'p Pages<'p, M>, config: &Config) -> Result<Self, Error> {
         config.check()?;
-        let mut slqb = Slqb { pages, config: config.clone(), caches: Vec::new() };
+        let topology = pages.machine().topology();
+        let memory = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
+        let shape = Shape::of_machine(topology.cpus(), memory);
+        let mut slqb = Slqb { pages, config: config.clone(), shape, caches: Vec::new() };
         for size in KMALLOC {
             let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
-            // A class of which no order-10 slab holds min_objects would stop the kernel's boot; here it takes what fits.
-            let relaxed = Config { min_objects: 1, ..config.clone() };
-            let geometry = Geometry::of(&spec, config).or_else(|| Geometry::of(&spec, &relaxed));
-            slqb.add(spec, geometry.expect("2 MiB fit into a slab of order 10"));
+            let geometry = Geometry::kmalloc(size, config, &slqb.shape);
+            slqb.add(spec, geometry);
         }
         Ok(slqb)
     }
@@ -133,22 +137,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         if self.caches.iter().any(|c| c.alive() && c.spec.name == spec.name) {
             return Err(Error::new("cache.name", &spec.name, "a name that no cache has"));
         }
-        if spec.size < 8 {
-            return Err(Error::new("cache.size", spec.size, "8 bytes or more: a free object holds a link"));
-        }
-        if spec.align != 0 && !spec.align.is_power_of_two() {
-            return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
-        }
-        let most = crate::units::Order(10).bytes();
-        for (name, value) in [("cache.size", spec.size), ("cache.align", spec.align)] {
-            if value > most {
-                return Err(Error::new(name, value, format!("at most {most} bytes: a slab of order 10")));
-            }
-        }
-        let Some(geometry) = Geometry::of(&spec, &self.config) else {
-            let why = format!("{} objects of {} bytes in a slab of {most} bytes", self.config.min_objects, spec.size);
-            return Err(Error::new("cache.size", spec.size, format!("a size that allows {why}")));
-        };
+        let geometry = Geometry::created(&spec, &self.config, &self.shape)?;
         Ok(self.add(spec, geometry))
     }
 
@@ -279,6 +268,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     fn slabinfo(&mut self) -> Option<String> {
         let infos: Vec<CacheInfo> = self.caches.iter_mut().rev().filter(|c| c.alive()).map(|c| c.info()).collect();
         Some(super::slabinfo_text(&infos))
+    }
+    fn tool(&mut self) -> Option<super::tool::Report> {
+        Some(self.tool_report())
     }
     fn queues_text(&mut self) -> Option<String> {
         Some(self.queues_as_text())

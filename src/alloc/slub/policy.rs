@@ -416,6 +416,10 @@ impl Policy {
         if page_size > 4096 && matches!(self.t.min_objects, MinObjects::Objects(_)) {
             (self.t.max_order, self.t.min_objects) = (2, MinObjects::Objects(8));
         }
+        // Limits of up to two pages are given in pages (slub.md §6).
+        if self.t.kmalloc_max <= 2 * 4096 {
+            self.t.kmalloc_max = self.t.kmalloc_max * page_size / 4096;
+        }
         self
     }
     /// There is a per-CPU partial list.

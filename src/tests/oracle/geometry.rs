@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::alloc::Configuration;
+use crate::alloc::geometry::Shape;
 use crate::alloc::slab::{self, geometry};
 use crate::spec::CacheSpec;
 
@@ -80,7 +81,11 @@ fn check(file: &str, rows_there: usize, describe: impl Fn(&CacheSpec) -> Value) 
 /// SLAB of 6.1 on a machine of so many CPUs.
 fn slab61(cpus: usize) -> impl Fn(&CacheSpec) -> Value {
     let config = slab::Config::era("6.1").expect("an era");
-    move |spec| geometry(&config, spec, cpus, super::MEMORY).expect("a cache that a kernel has made").to_json()
+    move |spec| {
+        geometry(&config, spec, &Shape::of_machine(cpus, super::MEMORY))
+            .expect("a cache that a kernel has made")
+            .to_json()
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn slob_geometry_of_every_cache_of_the_booted_kernel_is_equal() {
                 ..CacheSpec::new(&row["cache"], row["object_size"].parse().unwrap())
             };
             let got: u64 = row["align"].parse().unwrap();
-            spec.align = if spec.halved_line().max(8) == got { 0 } else { got };
+            spec.align = if spec.halved_line(crate::units::LINE).max(8) == got { 0 } else { got };
             different.extend(differences(slob, spec, row));
         }
         all_equal("geometry_slob", rows.len(), &different);

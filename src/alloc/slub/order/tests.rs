@@ -3,7 +3,7 @@
 use super::super::eras::{self, V2_6_22, V2_6_24, V6_1, V6_18, V7_1};
 use super::*;
 
-const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 1 };
+const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 1, memory: 1 << 30 };
 
 fn plain(spec: &CacheSpec) -> Asked<'_> {
     Asked { spec, kmalloc: false, debug: Debug::default() }
@@ -398,7 +398,7 @@ fn the_halving_anomaly_of_2_6_27_is_there_and_gone_in_2_6_31() {
 
 #[test]
 fn larger_pages_and_smaller_words_have_their_defaults() {
-    let shape = |page_size, word| Shape { page_size, line: 64, word, cpus: 8 };
+    let shape = |page_size, word| Shape { page_size, line: 64, word, cpus: 8, memory: 1 << 30 };
     let old = V2_6_24.on_pages(65_536);
     assert_eq!((old.t.max_order, old.t.min_objects), (2, MinObjects::Objects(8)));
     assert_eq!(of_size(8192, &old, &shape(65_536, 8)), (0, 8));
