@@ -32,6 +32,8 @@ PYTEST = [PYTHON, "-m", "pytest"]
 ENVIRONMENT = {"SLABLAB_ORACLE": "part"} | os.environ | {"NO_COLOR": "1"}
 
 RUST_LINE = re.compile(r"^test result: .*?(\d+) passed; (\d+) failed", re.MULTILINE)
+# What a test of recordings prints: `oracle: KIND/FILE: N of M lines equal`.
+ORACLE_LINE = re.compile(r"oracle: (\w+)/\S+: (\d+) of (\d+) ([\w ]+) equal")
 PYTEST_LINE = re.compile(r"(\d+) (passed|failed|error)")
 
 
@@ -55,6 +57,18 @@ def rust(output: str) -> tuple[int, int]:
     return sum(int(p) for p, _ in found), sum(int(f) for _, f in found)
 
 
+def recordings(output: str) -> list[str]:
+    """What share of the recordings is equal, by kind and by what was compared."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for kind, equal, total, what in ORACLE_LINE.findall(output):
+        sums.setdefault((kind, what), []).extend((int(equal), int(total)))
+    rows = [(key, sum(n[::2]), sum(n[1::2])) for key, n in sorted(sums.items())]
+    return [
+        f"recordings, {kind}: {equal} of {total} {what} equal, {100 * equal / total:.2f} %"
+        for (kind, what), equal, total in rows
+    ]
+
+
 def pytest(output: str) -> tuple[int, int]:
     """Passed and failed tests of pytest: its closing line."""
     counts: dict[str, int] = {}
@@ -69,6 +83,7 @@ def main() -> int:
     """Runs the checks; returns the exit status."""
     passed = failed = 0
     broken = []
+    shares: list[str] = []
     for command in LINTS:
         status, _ = run(command)
         passed, failed = passed + (status == 0), failed + (status != 0)
@@ -76,6 +91,7 @@ def main() -> int:
             broken.append(command)
     for command, count in ((RUST, rust), (PYTEST, pytest)):
         status, output = run(command)
+        shares += recordings(output)
         good, bad = count(output)
         if (status and not bad) or (not status and not good):
             # Did not build, died, or ran nothing: a failure that no test counted.
@@ -84,6 +100,7 @@ def main() -> int:
         if bad:
             broken.append(command)
     print()
+    print(*shares, sep="\n")
     for command in broken:
         print(f"failed: {' '.join(Path(w).name if w.startswith('/') else w for w in command)}")
     print(f"{passed} passed, {failed} failed", flush=True)

@@ -4,7 +4,7 @@
 use super::debug::{self, Checks, Debug};
 use super::policy::{CHAIN_ENTRY, Config, HEADER, KMALLOC_MAX, Management, Policy};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::units::{LINE, MAX_ORDER, Order, PAGE_SIZE, round_up};
 
 /// Capacity of an alien array.
@@ -204,7 +204,7 @@ enum Allowed {
 /// 2.6.24: header and chain, outside the slab for objects of half a kilobyte and more, and back in it if they fit in what
 /// is left over.
 fn chained(slot: u64, align: u64, large: bool, stop: Stop) -> Option<(Found, Place, u64)> {
-    let fit = |bytes: u64| if large { (bytes / slot, bytes % slot) } else { fit_chain(slot, align, bytes) };
+    let fit = |bytes: u64| if large { (bytes / slot, bytes % slot) } else { fit_chain(HEADER, slot, align, bytes) };
     // A chain longer than a slot could need a header from a cache with off-slab headers itself.
     let allowed = |num| if large && num > (slot - HEADER) / CHAIN_ENTRY { Allowed::End } else { Allowed::Yes };
     let mut found = search(stop, fit, allowed)?;
@@ -219,10 +219,10 @@ fn chained(slot: u64, align: u64, large: bool, stop: Stop) -> Option<(Found, Pla
     Some((found, Place::OnSlab, padded))
 }
 
-/// Objects in a block of `bytes` with header and chain in front, and what is left (kernel: cache_estimate).
-fn fit_chain(slot: u64, align: u64, bytes: u64) -> (u64, u64) {
-    let management = |n: u64| round_up(HEADER + CHAIN_ENTRY * n, align);
-    let mut n = (bytes - HEADER) / (slot + CHAIN_ENTRY);
+/// Objects in a block of `bytes` with a header and a chain in front, and what is left (kernel: cache_estimate).
+fn fit_chain(header: u64, slot: u64, align: u64, bytes: u64) -> (u64, u64) {
+    let management = |n: u64| round_up(header + CHAIN_ENTRY * n, align);
+    let mut n = (bytes - header) / (slot + CHAIN_ENTRY);
     if n > 0 && management(n) + n * slot > bytes {
         n -= 1;
     }
@@ -263,15 +263,16 @@ fn indexed(spec: &CacheSpec, policy: &Policy, slot: u64, stop: Stop) -> Option<(
 }
 
 /// What a general cache is made of.
-pub(super) fn kmalloc_spec(policy: &Policy, size: u64) -> CacheSpec {
+pub(super) fn kmalloc_spec(policy: &Policy, size: u64, kind: Kind) -> CacheSpec {
     let natural = policy.kmalloc.natural_align && size.is_power_of_two();
     let align = if natural { size } else { 0 };
-    CacheSpec { align, ..CacheSpec::new(policy.kmalloc.name(size), size).hwcache() }
+    let reclaim_account = kind == Kind::Reclaimable;
+    CacheSpec { align, reclaim_account, ..CacheSpec::new(policy.kmalloc.name(size, kind), size).hwcache() }
 }
 
 /// Slot of a general cache.
 fn kmalloc_slot(policy: &Policy, size: u64) -> u64 {
-    let spec = kmalloc_spec(policy, size);
+    let spec = kmalloc_spec(policy, size, Kind::Normal);
     slot(&spec, policy, alignment(&spec, policy), Checks::default())
 }
 
@@ -352,6 +353,12 @@ mod tests {
     }
 
     #[test]
+    fn with_the_header_of_32_bit_machines_size_32_holds_113_as_in_example_e2() {
+        // 4096 − 113·32 = 480 bytes of management, nothing left.
+        assert_eq!(fit_chain(28, 32, 32, PAGE_SIZE), (113, 0));
+    }
+
+    #[test]
     fn arrays_have_the_sizes_of_example_e13() {
         for (entries, old, new) in [
             (120, 984, 976),
@@ -414,7 +421,7 @@ mod tests {
             (4096, (4096, InObject, 1, 0, 0, 0), 4096),
             (8192, (8192, InObject, 1, 1, 0, 0), 8192),
         ] {
-            let spec = kmalloc_spec(&V6_1, size);
+            let spec = kmalloc_spec(&V6_1, size, Kind::Normal);
             assert_eq!((shape61(&spec), alignment(&spec, &V6_1)), (expected, align), "{size}");
         }
     }

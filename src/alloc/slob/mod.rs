@@ -89,8 +89,9 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
 
     /// Makes a cache. Only its descriptor takes memory: the boot CPU takes the block.
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        if spec.size == 0 || spec.size > MAX_BYTES - RCU_FOOTER {
-            return Err(Error::new("cache.size", spec.size, format!("1..{} bytes", MAX_BYTES - RCU_FOOTER)));
+        let most = MAX_BYTES - if spec.typesafe_by_rcu { RCU_FOOTER } else { 0 };
+        if !(1..=most).contains(&spec.size) {
+            return Err(Error::new("cache.size", spec.size, format!("1..{most} bytes")));
         }
         let align = spec.align;
         if align > 0 && !align.is_power_of_two() {
