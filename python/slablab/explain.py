@@ -12,7 +12,6 @@ from typing import Any
 
 from slablab.slabmap import Block, Key, SlabView, View, cpu_of
 
-
 LARGEST = 4 << 20
 """Bytes of the largest block of pages."""
 

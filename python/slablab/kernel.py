@@ -169,6 +169,7 @@ class Kernel:
             raise refused("machine", '"native"', "a simulated machine: what was done is run again each time one looks")
         self._steps: list[dict[str, Any]] = []
         self._caches: list[KernelCache] = []
+        self._named: dict[str, list[KernelCache]] = {}
         self._pointers: list[Pointer] = []
         self._seen: tuple[int, View, View] | None = None
         self._good: set[str] = set()
@@ -196,8 +197,8 @@ class Kernel:
         """
         checked_name(name)
         if size is None:
-            for cache in reversed(self._caches):
-                if cache.name == name and not cache._destroyed:
+            for cache in reversed(self._named.get(name, ())):
+                if not cache._destroyed:
                     return cache
             raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
         size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
@@ -216,6 +217,7 @@ class Kernel:
         self._step("create", {"cache": spec}, 0)
         made = KernelCache(self, len(self._caches), name, size, spec)
         self._caches.append(made)
+        self._named.setdefault(name, []).append(made)
         return made
 
     def kmalloc(
@@ -332,7 +334,7 @@ class Kernel:
     def _creatable(self, spec: dict[str, Any]) -> None:
         """What a kernel refuses of a cache is its size, its alignment, and its name if another one has it."""
         ops: list[dict[str, Any]] = []
-        for number, cache in enumerate([c for c in self._caches if c.name == spec["name"]]):
+        for number, cache in enumerate(self._named.get(spec["name"], ())):
             ops.append({"op": {"create": {"cache": cache._spec}}})
             if cache._destroyed:
                 ops.append({"op": {"destroy": {"cache": number}}})
