@@ -270,6 +270,13 @@ class Kernel:
         """The text of /proc/slabinfo as it is now; LookupError for an allocator that has none (SLOB)."""
         return self._result(self._steps).slabinfo()
 
+    def heap(self) -> str:
+        """SLOB: its heap as text, pages, free blocks and fragments; LookupError for an allocator of slabs."""
+        texts = self._result(self._steps).texts
+        if "heap" not in texts:
+            raise LookupError(f"{self.title} has no heap of its own; slabinfo() shows its caches")
+        return texts["heap"]
+
     def explain(self) -> str:
         """Says in a sentence what the last call did: fast path, refill, flush, remote free, new and returned slabs."""
         from slablab.explain import sentence

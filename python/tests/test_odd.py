@@ -205,6 +205,12 @@ def test_slabinfo_is_as_the_kernel_prints_it_to_the_last_blank(allocator: str, s
     assert text == sl.run(machine=TWO, allocator=k._experiment.allocator, workload=k.script).slabinfo()
 
 
-def test_slob_has_no_slabinfo_and_says_what_it_has():
+def test_slob_has_no_slabinfo_but_a_heap():
+    k = sl.Kernel(ONE, sl.Slob("6.1", descriptor=0))
     with pytest.raises(LookupError, match="slob has no /proc/slabinfo"):
-        sl.Kernel(ONE, "slob").slabinfo()
+        k.slabinfo()
+    k.kmalloc(100)
+    k.kmalloc(8192)
+    assert k.heap().startswith("slob: 1 heap pages, 2 big pages (12 KiB), 8292 bytes live, efficiency 67.5 %")
+    with pytest.raises(LookupError, match="no heap of its own"):
+        sl.Kernel(ONE, "slab").heap()
