@@ -201,6 +201,10 @@ class Slab(AllocatorConfig):
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
     merge: bool | None = None
     """caches of equal slots share their slabs (6.1): true or false"""
+    aliens: bool | None = None
+    """nodes keep arrays for the objects of other nodes, else each goes home alone: true or false"""
+    kmalloc: str | None = None
+    """kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none"""
     statistics: bool | None = None
     """slabinfo shows the globalstat and cpustat columns: true or false"""
     debug: str | None = None

@@ -6,10 +6,11 @@ somebody looks: so nothing is held between two calls but the list of steps, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from slablab import config, slabmap
 from slablab._core import ConfigError
@@ -107,9 +108,10 @@ class Pointer:
 class KernelCache:
     """A cache of a hands-on kernel: `Kernel.cache` makes it."""
 
-    def __init__(self, kernel: Kernel, number: int, name: str, size: int) -> None:
+    def __init__(self, kernel: Kernel, number: int, name: str, size: int, spec: dict[str, Any]) -> None:
         self._kernel = kernel
         self._number = number
+        self._spec = spec
         self._destroyed = False
         self.name = name
         """Name it was made under."""
@@ -219,9 +221,12 @@ class Kernel:
             raise refused("machine", '"native"', "a simulated machine: what was done is run again each time one looks")
         self._steps: list[dict[str, Any]] = []
         self._caches: list[KernelCache] = []
+        self._named: dict[str, list[KernelCache]] = {}
         self._pointers: list[Pointer] = []
         self._seen: tuple[int, View, View] | None = None
         self._last: Result | None = None
+        self._good: set[str] = set()
+        """Caches that a kernel has made when asked, as JSON with their namesakes before them."""
 
     @property
     def script(self) -> Script:
@@ -245,8 +250,8 @@ class Kernel:
         """
         checked_name(name)
         if size is None:
-            for cache in reversed(self._caches):
-                if cache.name == name and not cache._destroyed:
+            for cache in reversed(self._named.get(name, ())):
+                if not cache._destroyed:
                     return cache
             raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
         size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
@@ -260,15 +265,32 @@ class Kernel:
         for flag, value in flags.items():
             if not isinstance(value, bool):
                 raise refused(f"cache.{flag}", shown(value), "true or false")
-        self._try("create", {"cache": {"name": name, "size": size, "align": align, **flags}})
-        made = KernelCache(self, len(self._caches), name, size)
+        spec = {"name": name, "size": size, "align": align, **flags}
+        self._creatable(spec)
+        self._step("create", {"cache": spec}, 0)
+        made = KernelCache(self, len(self._caches), name, size, spec)
         self._caches.append(made)
+        self._named.setdefault(name, []).append(made)
         return made
 
-    def kmalloc(self, bytes: int, cpu: int = 0, node: int | None = None) -> Pointer:  # noqa: A002
-        """Takes at least `bytes` bytes (kernel: kmalloc); 0 bytes give an address of nothing, as in the kernel."""
+    def kmalloc(
+        self,
+        bytes: int,  # noqa: A002
+        cpu: int = 0,
+        node: int | None = None,
+        kind: Literal["normal", "reclaimable", "dma", "accounted"] = "normal",
+    ) -> Pointer:
+        """Takes at least `bytes` bytes (kernel: kmalloc); 0 bytes give an address of nothing, as in the kernel.
+
+        Another `kind` than "normal" takes them from caches of their own (GFP_DMA, __GFP_RECLAIMABLE, __GFP_ACCOUNT),
+        where the allocator has such caches: `Slab(kmalloc=…)`.
+        """
         bytes_ = whole("bytes", bytes, f"0..{1 << 40} bytes", low=0, high=1 << 40)
-        return self._take("kmalloc", {"bytes": bytes_}, cpu, node, None, f"{bytes_} bytes of kmalloc")
+        given: dict[str, Any] = {"bytes": bytes_}
+        if kind != "normal":
+            given["kind"] = kind
+            self._answers([{"op": {"kmalloc": {**given, "slot": 0}}}])
+        return self._take("kmalloc", given, cpu, node, None, f"{bytes_} bytes of kmalloc")
 
     def kfree(self, p: Pointer, cpu: int = 0) -> None:
         """Gives back what kmalloc returned (kernel: kfree)."""
@@ -298,8 +320,18 @@ class Kernel:
         return slabmap.plot(self._after.of(None), "all caches", self.caption, ax)
 
     def slabinfo(self, options: str | None = None) -> str:
-        """The text of /proc/slabinfo, or with options (`"-AD"`, `"-T"`, `"-l"`) what the slabinfo tool prints now."""
+        """The text of /proc/slabinfo as it is now, or with options (`"-AD"`, `"-T"`, `"-l"`) that of the slabinfo tool.
+
+        LookupError for an allocator that has none (SLOB).
+        """
         return self._result.slabinfo(options)
+
+    def heap(self) -> str:
+        """SLOB: its heap as text, pages, free blocks and fragments; LookupError for an allocator of slabs."""
+        texts = self._result.texts
+        if "heap" not in texts:
+            raise LookupError(f"{self.title} has no heap of its own; slabinfo() shows its caches")
+        return texts["heap"]
 
     def explain(self) -> str:
         """Says in a sentence what the last call did: fast path, refill, flush, remote free, new and returned slabs."""
@@ -364,14 +396,34 @@ class Kernel:
         if self._seen is None or self._seen[0] != len(self._steps):
             looks = [{"op": {"map": {"name": name}}} for name in ("before", "after")]
             ops = [*self._steps[:-1], looks[0], *self._steps[-1:], looks[1]]
-            parts = self._experiment
-            script = Experiment(
-                machine=parts.machine, allocator=parts.allocator, workload=Script(ops=ops), seed=parts.seed
-            )
-            self._last = script.run()
+            self._last = self._run(ops)
             before, after = (View(c["map"]) for c in self._last.checkpoints)
             self._seen = (len(self._steps), before, after)
         return self._seen[1:]
+
+    def _run(self, ops: list[dict[str, Any]]) -> Result:
+        """Runs a script on this machine with this allocator."""
+        parts = self._experiment
+        script = Script(ops=ops)
+        return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+
+    def _answers(self, ops: list[dict[str, Any]]) -> None:
+        """Asks a kernel of its own whether it would do this, which may be a ConfigError; asked before, it did."""
+        key = json.dumps(ops)
+        if key not in self._good:
+            self._run(ops)
+            self._good.add(key)
+
+    def _creatable(self, spec: dict[str, Any]) -> None:
+        """What a kernel refuses of a cache is its size, its alignment, and its name if another one has it."""
+        ops: list[dict[str, Any]] = []
+        for number, cache in enumerate(self._named.get(spec["name"], ())):
+            ops.append({"op": {"create": {"cache": cache._spec}}})
+            if cache._destroyed:
+                ops.append({"op": {"destroy": {"cache": number}}})
+        # A name that nobody has is as good as any other.
+        named = spec if ops else {**spec, "name": "new"}
+        self._answers([*ops, {"op": {"create": {"cache": named}}}])
 
     def _step(self, op: str, given: Mapping[str, Any], cpu: int) -> None:
         cpus = self._full["machine"]["cpus"]

@@ -209,7 +209,7 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
                 [(o.at, o.bytes) for o in blocks],
                 (row - 0.4, 0.8),
                 facecolors=colour,
-                edgecolors="#FFFFFF" if label == "used" else "#999999",
+                edgecolors="#FFFFFF" if label == "used" else "#777777",
                 linewidth=0.5,
             )
             legend.setdefault(label, patches.Patch(facecolor=colour, edgecolor="#999999", label=label))
@@ -221,7 +221,8 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
     )
     axes.set_ylim(max(len(slabs), 1) - 0.5, -0.5)
     axes.set_xlim(0, max((s.pages * PAGE for s in slabs), default=PAGE))
-    axes.set_xlabel("byte of the slab")
+    heap = bool(slabs) and all(s.cache is None for s in slabs)
+    axes.set_xlabel("byte of the page" if heap else "byte of the slab")
     axes.set_title(title)
     if legend:
         handles = [legend[label] for label in sorted(legend, key=_order)]

@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request, merge_fields};
 use crate::units::{PAGE_SIZE, Picos};
 
 use geometry::{Columns, Shape, Wanted};
@@ -97,6 +97,10 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object);
     /// Takes an object of at least `bytes` bytes (kernel: kmalloc). 0 bytes give [`ZERO_SIZE`].
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object>;
+    /// Kinds of kmalloc memory that have caches of their own.
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        vec![Kind::Normal]
+    }
     /// Gives back what kmalloc returned.
     fn kfree(&self, cpu: &M::Cpu, object: Object);
     /// Bytes that the owner of a kmalloc object may use, 0 of [`ZERO_SIZE`] (kernel: ksize).

@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::measured;
-use crate::alloc::{Destroyed, Live, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
+use crate::alloc::{Configuration, Destroyed, Live, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
-use crate::spec::{CacheId, Object, Request};
+use crate::spec::{CacheId, Kind, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Order, Picos, round_up};
 use crate::workload::script::{Script, ScriptOp, Step};
 
@@ -86,6 +86,7 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     at: &mut AtCheckpoint<'_, A>,
 ) -> Result<Slots, Error> {
     script.check(machine.topology().cpus(), machine.topology().nodes())?;
+    check_kinds(script, &allocator.kmalloc_kinds(), A::Config::NAME)?;
     let mut caches =
         script.caches.iter().map(|spec| allocator.create_cache(spec.clone())).collect::<Result<Vec<_>, _>>()?;
     let mut slots = Slots::default();
@@ -111,6 +112,18 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         }
     }
     Ok(slots)
+}
+
+/// Refuses kinds of kmalloc memory for which the allocator has no caches.
+fn check_kinds(script: &Script, known: &[Kind], allocator: &str) -> Result<(), Error> {
+    let unknown = script.ops.iter().enumerate().find_map(|(at, step)| match step.op {
+        ScriptOp::Kmalloc { kind, .. } if !known.contains(&kind) => Some((at, kind)),
+        _ => None,
+    });
+    let Some((at, kind)) = unknown else { return Ok(()) };
+    let names: Vec<&str> = known.iter().map(|k| k.name()).collect();
+    let right = format!("{}, the kinds of kmalloc caches of this {allocator}", names.join(", "));
+    Err(Error::new(format!("workload.ops[{at}].kind"), format!("{:?}", kind.name()), right))
 }
 
 /// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
@@ -196,8 +209,8 @@ impl Slots {
                 let id = cache_id(cache);
                 self.fill(slot, measured::alloc(allocator, cpu, id, want).map(|object| Held::Object(id, object)));
             }
-            ScriptOp::Kmalloc { bytes, slot, node } => {
-                let want = Request { node: node.map(NodeId), ..Request::default() };
+            ScriptOp::Kmalloc { bytes, slot, node, kind } => {
+                let want = Request { node: node.map(NodeId), kind, ..Request::default() };
                 self.fill(slot, measured::kmalloc(allocator, cpu, bytes, want).map(Held::Kmalloc));
             }
             ScriptOp::AllocPages { order, slot } => {

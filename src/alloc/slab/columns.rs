@@ -6,7 +6,7 @@ use super::geometry::{Geometry, Place, Tunables, kmalloc_spec};
 use super::policy::Config;
 use crate::alloc::geometry::{self as asked, LARGEST_ORDER, Shape, Slots, Wanted};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 
 /// Flag bits of a cache as kernels print them (kernel: SLAB_HWCACHE_ALIGN, …, CFLGS_OBJFREELIST_SLAB, CFLGS_OFF_SLAB).
 const HWCACHE_ALIGN: u64 = 0x2000;
@@ -62,7 +62,7 @@ pub(super) fn asked(config: &Config, wanted: &Wanted, shape: &Shape) -> Result<a
     let spec = match wanted {
         Wanted::Cache(spec) => spec.clone(),
         Wanted::Kmalloc(bytes) => match policy.kmalloc.size_of_class(*bytes, shape) {
-            Some(size) => kmalloc_spec(policy, size),
+            Some(size) => kmalloc_spec(policy, size, Kind::Normal),
             None if policy.kmalloc.natural_align => return asked::of_pages(*bytes, shape),
             None => return Err(asked::too_large(*bytes, shape.kmalloc_cap(LARGEST_ORDER))),
         },

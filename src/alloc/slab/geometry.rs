@@ -5,7 +5,7 @@ use super::debug::{self, Checks};
 use super::policy::{CHAIN_ENTRY, Config, HEADER, HEADER_32, Management, Policy};
 use crate::alloc::geometry::Shape;
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::units::{MAX_ORDER, Order, round_up};
 
 /// Capacity of an alien array.
@@ -242,7 +242,7 @@ fn chained(slot: u64, align: u64, large: bool, stop: Stop<'_>) -> Option<(Found,
     Some((found, Place::OnSlab, padded))
 }
 
-/// Objects in a block of `bytes` with header and chain in front, and what is left (kernel: cache_estimate).
+/// Objects in a block of `bytes` with a header and a chain in front, and what is left (kernel: cache_estimate).
 fn fit_chain(slot: u64, align: u64, header: u64, bytes: u64) -> (u64, u64) {
     let management = |n: u64| round_up(header + CHAIN_ENTRY * n, align);
     let mut n = (bytes - header) / (slot + CHAIN_ENTRY);
@@ -289,15 +289,16 @@ fn indexed(spec: &CacheSpec, policy: &Policy, slot: u64, stop: Stop<'_>) -> Opti
 }
 
 /// What a general cache is made of.
-pub(super) fn kmalloc_spec(policy: &Policy, size: u64) -> CacheSpec {
+pub(super) fn kmalloc_spec(policy: &Policy, size: u64, kind: Kind) -> CacheSpec {
     let natural = policy.kmalloc.natural_align && size.is_power_of_two();
     let align = if natural { size } else { 0 };
-    CacheSpec { align, ..CacheSpec::new(policy.kmalloc.name(size), size).hwcache() }
+    let reclaim_account = kind == Kind::Reclaimable;
+    CacheSpec { align, reclaim_account, ..CacheSpec::new(policy.kmalloc.name(size, kind), size).hwcache() }
 }
 
 /// Slot of a general cache.
 fn kmalloc_slot(policy: &Policy, size: u64, shape: &Shape) -> u64 {
-    let spec = kmalloc_spec(policy, size);
+    let spec = kmalloc_spec(policy, size, Kind::Normal);
     slot(&spec, policy, alignment(&spec, policy, shape), Checks::default(), shape)
 }
 
@@ -387,6 +388,12 @@ mod tests {
     }
 
     #[test]
+    fn with_the_header_of_32_bit_machines_size_32_holds_113_as_in_example_e2() {
+        // 4096 − 113·32 = 480 bytes of management, nothing left.
+        assert_eq!(fit_chain(28, 32, 32, PAGE_SIZE), (113, 0));
+    }
+
+    #[test]
     fn arrays_have_the_sizes_of_example_e13() {
         for (entries, old, new) in [
             (120, 984, 976),
@@ -449,7 +456,7 @@ mod tests {
             (4096, (4096, InObject, 1, 0, 0, 0), 4096),
             (8192, (8192, InObject, 1, 1, 0, 0), 8192),
         ] {
-            let spec = kmalloc_spec(&V6_1, size);
+            let spec = kmalloc_spec(&V6_1, size, Kind::Normal);
             assert_eq!((shape61(&spec), alignment(&spec, &V6_1, &X86)), (expected, align), "{size}");
         }
     }

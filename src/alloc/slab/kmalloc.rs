@@ -11,7 +11,8 @@ use crate::units::{MAX_ORDER, Order};
 const LARGE: u64 = u64::MAX;
 
 impl<M: Machine> Slab<'_, M> {
-    /// Takes an object of the smallest general cache that holds `bytes` (kernel: __kmalloc).
+    /// Takes an object of the smallest general cache of its kind that holds `bytes` (kernel: __kmalloc). The kind must be
+    /// one that has caches.
     pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         if bytes == 0 {
             return Some(Object::at(ZERO_SIZE));
@@ -20,7 +21,8 @@ impl<M: Machine> Slab<'_, M> {
             Some(class) => {
                 cpu.work(cost::KMALLOC_LOOKUP);
                 cpu.irq_save();
-                self.alloc_object(cpu, &self.caches[class], want)
+                let general = self.general[want.kind as usize][class];
+                self.alloc_object(cpu, &self.caches[general], want)
             }
             None => self.kmalloc_large(cpu, bytes, want).map(Object::at),
         }

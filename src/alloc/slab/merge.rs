@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::debug::Checks;
 use super::geometry::alignment;
 use crate::machine::{Cpu, Machine};
-use crate::spec::{CacheId, CacheSpec};
+use crate::spec::{CacheId, CacheSpec, Kind};
 use crate::units::round_up;
 
 const WORD: u64 = 8;
@@ -32,6 +32,7 @@ impl<M: Machine> Slab<'_, M> {
                 && !g.checks.unmergeable()
                 && c.gone.peek() == 0
                 && c.spec.reclaim_account == spec.reclaim_account
+                && !matches!(c.kind, Kind::Dma | Kind::Accounted)
                 && need <= g.slot
                 && g.slot - need < WORD
                 && g.slot.is_multiple_of(align)

@@ -10,7 +10,8 @@
 //!
 //! Boot: the general caches come first, with arrays at reserved addresses, as the kernel's static boot arrays; when all
 //! exist, their arrays move into objects of theirs, and later caches get theirs from the start. Node 0's first CPU asks
-//! for the memory. Left out: the cache of caches, DMA and reclaimable kmalloc, page-unmapping debug builds.
+//! for the memory. Left out: the cache of caches,
+//! CPUs that come and go, page-unmapping debug builds.
 
 mod array;
 mod arrays;
@@ -21,6 +22,7 @@ mod columns;
 mod cpu;
 mod debug;
 mod eras;
+mod general;
 mod geometry;
 mod grow;
 mod header;
@@ -52,7 +54,7 @@ use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement,
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Picos};
 
 use arrays::Placed;
@@ -67,6 +69,8 @@ pub struct Slab<'p, M: Machine> {
     policy: &'static Policy,
     shape: Shape,
     caches: Vec<Cache<M>>,
+    /// The general cache of each kind and size (kernel: malloc_sizes, kmalloc_caches).
+    general: [Vec<usize>; 4],
     /// The list of caches, held by a run of the reaper (kernel: cache_chain_mutex).
     chain: SpinLock<M, ()>,
     /// The node whose aliens the CPU's next run drains.
@@ -98,6 +102,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             policy,
             shape: Shape::of_machine(topology.cpus(), memory),
             caches: Vec::new(),
+            general: std::array::from_fn(|_| vec![usize::MAX; policy.kmalloc.sizes.len()]),
             chain: SpinLock::new(machine.lock("cache_chain_mutex", machine.reserve(LINE, NodeId(0))), ()),
             reap_node: PerCpu::new(machine, |cpu| NodeId((topology.node_of(cpu).0 + 1) % topology.nodes() as u16)),
             several_nodes: topology.nodes() > 1,
@@ -106,11 +111,17 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             large: PerCpu::new(machine, |_| Counters::default()),
             waiting: PerCpu::new(machine, |_| rcu::Waiting::new()),
         };
-        for size in policy.kmalloc.sizes {
-            let spec = geometry::kmalloc_spec(policy, *size);
+        for (class, kind) in policy.kmalloc.making(&config.kinds()) {
+            let spec = geometry::kmalloc_spec(policy, policy.kmalloc.sizes[class], kind);
             let (geometry, tunables) = slab.shaped(&spec)?;
             let placed = slab.reserve_arrays(&slab.plan(&tunables));
-            slab.add(spec, geometry, tunables, &placed, Picos(0));
+            let id = slab.add(spec, geometry, tunables, &placed, Picos(0));
+            slab.caches[id.0 as usize].kind = kind;
+            slab.general[kind as usize][class] = id.0 as usize;
+        }
+        // Off-slab management of the first may come from those made later.
+        for at in 0..slab.caches.len() {
+            slab.caches[at].management_cache = slab.management_cache(&slab.caches[at].geometry);
         }
         if config.metadata == Metadata::Kmalloc {
             let made: Vec<(Vec<Placed>, Picos)> =
@@ -152,6 +163,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     }
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         self.kmalloc_any(cpu, bytes, want)
+    }
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        self.config.kinds()
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
@@ -257,6 +271,13 @@ impl<M: Machine> Slab<'_, M> {
         Ok((geometry, Tunables::new(&self.config, &geometry, &self.shape)))
     }
 
+    /// The general cache that off-slab management comes from.
+    fn management_cache(&self, geometry: &Geometry) -> Option<usize> {
+        let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
+        let class = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache)?;
+        Some(self.general[Kind::Normal as usize][class])
+    }
+
     fn add(
         &mut self,
         spec: CacheSpec,
@@ -266,8 +287,7 @@ impl<M: Machine> Slab<'_, M> {
         now: Picos,
     ) -> CacheId {
         let id = self.caches.len() as u32;
-        let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
-        let management_cache = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache);
+        let management_cache = self.management_cache(&geometry);
         let machine = self.pages.machine();
         let mut cache = Cache::new(machine, self.policy, id, spec, geometry, tunables, management_cache);
         cache.place_arrays(machine, self.policy, placed);

@@ -39,7 +39,7 @@ impl<M: Machine> Slob<'_, M> {
         compound: bool,
         want: Request,
     ) -> Option<Page> {
-        let Request { node, this_node, zero, atomic } = want;
+        let Request { node, this_node, zero, atomic, .. } = want;
         let flags = PageFlags { atomic, this_node, zero, compound: compound && order.0 > 0, no_retry: false };
         let page = self.take_pages(cpu, order, node, flags)?;
         tally.with(cpu, |t| {

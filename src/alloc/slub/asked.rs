@@ -26,7 +26,7 @@ pub(super) fn geometry(config: &Config, wanted: &Wanted, shape: &Shape) -> Resul
             let class = kmalloc::sizes(config.t.kmalloc_max).find(|size| size >= bytes);
             match class {
                 Some(size) => {
-                    let spec = CacheSpec::new(kmalloc::name(size, policy.modern_layout), size);
+                    let spec = CacheSpec::new(kmalloc::name(size, policy.modern_layout, 0), size);
                     of(&spec, true, config, &policy, shape)
                 }
                 // The largest class is the end where there is no way to the page allocator (up to 2.6.23).

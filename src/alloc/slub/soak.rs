@@ -124,7 +124,8 @@ impl<M: Machine> Soak<'_, '_, M> {
             12..=214 => {
                 let node = (below(4) == 0).then(|| NodeId(below(nodes) as u16));
                 let this_node = node.is_some() && below(2) == 0;
-                let want = Request { node, this_node, zero: below(8) == 0, atomic: below(2) == 0 };
+                let want =
+                    Request { node, this_node, zero: below(8) == 0, atomic: below(2) == 0, ..Request::default() };
                 self.take(cpu, below(self.caches.len() as u64) as usize, want);
             }
             _ => {

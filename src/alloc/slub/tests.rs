@@ -563,8 +563,12 @@ fn any_sequence<M: Machine>(machine: &M, config: &Config, ops: u64, seed: u64) {
                 0 => slub.shrink(cpu, caches[stream.below(5) as usize]),
                 1..=52 => {
                     let node = (stream.below(4) == 0).then(|| NodeId(stream.below(nodes) as u16));
-                    let want =
-                        Request { node, this_node: stream.below(2) == 0, zero: false, atomic: stream.below(2) == 0 };
+                    let want = Request {
+                        node,
+                        this_node: stream.below(2) == 0,
+                        atomic: stream.below(2) == 0,
+                        ..Request::default()
+                    };
                     let class = stream.below(7) as usize;
                     let (id, object) = match caches.get(class) {
                         Some(id) => (*id, slub.alloc(cpu, *id, want)),

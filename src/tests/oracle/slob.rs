@@ -1,12 +1,12 @@
 //! SLOB of 6.1 against tables and the boot of a running kernel: the geometry of every cache, and a whole boot replayed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde_json::Value;
 
+use super::boot::{Traced, spec};
+use super::recording;
 use crate::alloc::slob::{Config, HeapReport, Slob};
 use crate::alloc::{Configuration, SlabAllocator};
 use crate::machine::presets::Machinery;
@@ -21,24 +21,13 @@ const HWCACHE_ALIGN: u64 = 0x2000;
 const RECLAIM_ACCOUNT: u64 = 0x2_0000;
 const TYPESAFE_BY_RCU: u64 = 0x8_0000;
 
-fn data(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/oracle/data").join(path)
-}
-
 /// Rows of a table by column name.
 fn rows(path: &str) -> Vec<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(data(path)).expect("a table");
+    let text = recording::plain(path);
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
     let row = |line: &str| header.iter().map(|h| h.to_string()).zip(line.split(',').map(String::from)).collect();
     lines.map(row).collect()
-}
-
-fn unpacked(path: &str) -> String {
-    let packed = std::fs::read(data(path)).expect("a recording");
-    let mut text = String::new();
-    lzma_rust2::XzReader::new(packed.as_slice(), true).read_to_string(&mut text).expect("an xz file of text");
-    text
 }
 
 fn flag_bits(word: &str) -> u64 {
@@ -73,7 +62,7 @@ fn differences(slob: &mut Slob<'_, Sim>, spec: CacheSpec, row: &BTreeMap<String,
 
 /// Prints the share of equal rows and requires all of them.
 fn all_equal(name: &str, rows: usize, different: &[String]) {
-    println!("{name}: {}/{rows} rows equal in every column", rows - different.len());
+    super::tallied(&format!("geometry/{name}"), "rows", (rows - different.len()) as u64, rows as u64);
     assert!(different.is_empty(), "{name}: {different:#?}");
 }
 
@@ -132,30 +121,26 @@ fn trace(path: &str, specs: &HashMap<String, CacheSpec>) -> (Vec<(f64, Event)>, 
     let mut caches: Vec<CacheSpec> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut events = Vec::new();
-    for line in unpacked(path).lines().filter(|l| !l.starts_with('#')) {
-        // `comm-pid [cpu] flags timestamp: event: key=value …`
-        let mut parts = line.splitn(3, ": ");
-        let (head, kind, fields) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
-        let seconds: f64 = head.rsplit(' ').next().unwrap().parse().expect("a time stamp");
-        let field = |key: &str| fields.split(' ').find_map(|f| f.strip_prefix(key)?.strip_prefix('='));
-        let ptr = u64::from_str_radix(field("ptr").expect("ptr"), 16).expect("hex");
-        let bytes = || field("bytes_req").expect("bytes_req").parse().expect("a number");
+    let text = recording::unpacked(path);
+    for traced in text.lines().filter_map(Traced::parse) {
+        let ptr = u64::from_str_radix(traced.field("ptr").expect("ptr"), 16).expect("hex");
+        let bytes = || traced.number("bytes_req").expect("bytes_req");
         let mut cache = || {
-            let name = field("name").expect("name");
+            let name = traced.field("name").expect("name");
             *by_name.entry(name.into()).or_insert_with(|| {
-                let size = field("bytes_alloc").map_or(0, |b| b.parse().unwrap());
+                let size = traced.number("bytes_alloc").unwrap_or(0);
                 caches.push(specs.get(name).cloned().unwrap_or_else(|| CacheSpec::new(name, size)));
                 caches.len() - 1
             })
         };
-        let event = match kind {
+        let event = match traced.event {
             "kmalloc" => Event::Alloc { cache: None, bytes: bytes(), ptr },
             "kmem_cache_alloc" => Event::Alloc { cache: Some(cache()), bytes: bytes(), ptr },
             "kfree" => Event::Free { ptr, cache: None },
             "kmem_cache_free" => Event::Free { ptr, cache: Some(cache()) },
             other => panic!("event {other} is unknown"),
         };
-        events.push((seconds, event));
+        events.push((traced.seconds, event));
     }
     (events, caches)
 }
@@ -172,16 +157,11 @@ struct Booted {
 /// The heap after the boot of the recording, replayed into an empty one.
 fn boot() -> Booted {
     let mut specs = HashMap::new();
-    for line in unpacked("boottrace/slob_smp1.boot.snap.jsonl.xz").lines() {
-        let cache = serde_json::from_str::<Value>(line).expect("a line of JSON")["cache"].clone();
-        let Some(name) = cache["name"].as_str() else { continue };
-        let flags = flag_bits(cache["flags"].as_str().expect("flags"));
-        let spec = CacheSpec {
-            align: cache["align"].as_u64().unwrap(),
-            typesafe_by_rcu: flags & TYPESAFE_BY_RCU != 0,
-            ..CacheSpec::new(name, cache["object_size"].as_u64().unwrap())
-        };
-        specs.insert(name.to_string(), spec);
+    for line in recording::text("boottrace/slob_smp1.boot.snap").lines() {
+        let cache = &serde_json::from_str::<Value>(line).expect("a line of JSON")["cache"];
+        if let Some(name) = cache["name"].as_str() {
+            specs.insert(name.to_string(), spec(cache));
+        }
     }
     let (events, caches) = trace("boottrace/slob_smp1.boot.trace.xz", &specs);
     assert_eq!(events.len(), 323_501);
@@ -234,7 +214,7 @@ fn boot() -> Booted {
 #[test]
 fn a_whole_boot_replayed_into_an_empty_heap_takes_the_pages_on_which_the_kernel_put_it() {
     let Booted { heap, unknown, recorded } = boot();
-    let snapshot = unpacked("boottrace/slob_smp1.boot.snap.jsonl.xz");
+    let snapshot = recording::text("boottrace/slob_smp1.boot.snap");
     let end: Value = serde_json::from_str(snapshot.lines().next().unwrap()).unwrap();
     println!(
         "boottrace/slob_smp1: {} heap pages, recorded {}; {} big pages, recorded {}; {unknown} frees of older objects",
@@ -244,6 +224,7 @@ fn a_whole_boot_replayed_into_an_empty_heap_takes_the_pages_on_which_the_kernel_
         let theirs = &end["list"][l.name];
         println!("  {:<6} {} pages and {} units free; at the recording's end {theirs}", l.name, l.pages, l.free_units);
     }
+    super::tallied("boottrace/slob_smp1", "pages of large objects", heap.big_pages, recorded[1]);
     assert_eq!(heap.big_pages, recorded[1]);
     assert!(heap.heap_pages.abs_diff(recorded[0]) * 100 <= recorded[0], "more than 1 % apart");
     for l in &heap.lists[1..] {
