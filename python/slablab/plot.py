@@ -127,7 +127,7 @@ def eras(
     axes.set_xlabel("era of SLUB")
     unit = data["unit"].iloc[0] if y == "throughput" and "unit" in data.columns else ""
     axes.set_ylabel(f"{y} ({unit})" if unit else y)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(min(0.0, 1.08 * float(data[y].min())), max(0.0, 1.08 * float(data[y].max())))
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     if hue is not None:

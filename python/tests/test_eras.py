@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import slablab as sl
@@ -75,3 +76,14 @@ def test_a_call_that_is_no_allocation_costs_nothing_here():
     k.cache("test", 100)
     k.trim()
     assert k.effort().lines == 0
+
+
+def test_a_figure_from_era_to_era():
+    frame = pd.DataFrame({"era": ["a", "a", "b"], "call": ["x", "y", "x"], "cycles": [3.0, 5.0, 4.0]})
+    ax = sl.plot.eras(frame, y="cycles", hue="call", text="foot")
+    assert [line.get_xydata().tolist() for line in ax.lines] == [[[0, 3], [1, 4]], [[0, 5]]]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
+    assert ax.get_ylabel() == "cycles"
+    assert sl.plot.eras(frame[frame.call == "x"], y="cycles", text="", ax=ax) is ax
+    with pytest.raises(sl.ConfigError, match=r"y.*cycles"):
+        sl.plot.eras(frame, y="cycle")

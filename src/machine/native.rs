@@ -377,8 +377,11 @@ impl<C> RawLock<C> for NativeLock {
     fn lock(&self, cpu: &C) {
         let mut tries = 0;
         while !self.try_lock(cpu) {
-            while self.held.load(Ordering::Relaxed) {
+            loop {
                 relax(&mut tries);
+                if !self.held.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
     }

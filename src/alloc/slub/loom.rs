@@ -1,6 +1,9 @@
 //! Models of what CPUs do to one cache at the same time, under every interleaving and every weak reading that the C11 memory
 //! model allows, with at most [`PREEMPTIONS`] preemptions. What runs is the allocator itself, its page allocator, words and
 //! locks, on the machine [`Model`]; `verify()` judges the end of each run. `make loom` runs them.
+//!
+//! Lockless eras only: the slab lock of earlier ones is a bit of a word that its holder changes by plain stores. That is sound,
+//! as others only set the bit again in vain; but loom lets such a store and their read-modify-writes pass each other.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -73,7 +76,7 @@ impl World<'_> {
 fn explore(cpus: u16, given: Value, body: impl Fn(&mut World<'_>) + Send + Sync + 'static) {
     let mut model = ::loom::model::Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
-    model.max_branches = 20_000;
+    model.max_branches = 100_000;
     model.expect_explicit_explore = true;
     let mut given = given;
     given["merge"] = false.into();
@@ -95,11 +98,10 @@ fn explore(cpus: u16, given: Value, body: impl Fn(&mut World<'_>) + Send + Sync 
 }
 
 /// Proves: of two objects that two CPUs free while the owner of their slab takes over what was freed, each is handed out
-/// once more or lies on a list; the slab is on a list if it has free objects and no owner, and only then. Up to 3.0 by the
-/// slab lock, later by the compare-exchange of the slab's word.
+/// once more or lies on a list; the slab is on a list if it has free objects and no owner, and only then.
 #[test]
 fn two_remote_frees_and_the_owner_lose_no_object() {
-    for era in ["2.6.24", "3.1", "6.1", "6.8"] {
+    for era in ["3.1", "6.1", "6.8"] {
         explore(3, json!({ "era": era, "order": 0 }), |world| {
             let taken = world.take(0, 3);
             let got = Mutex::new(None);
@@ -118,7 +120,7 @@ fn two_remote_frees_and_the_owner_lose_no_object() {
 /// take `list_lock` before the exchange or after it (6.8).
 #[test]
 fn deactivation_and_a_remote_free_list_the_slab_once() {
-    for era in ["2.6.24", "3.1", "6.1", "6.8"] {
+    for era in ["3.1", "6.1", "6.8"] {
         explore(2, json!({ "era": era, "order": 0 }), |world| {
             let taken = world.take(0, 2);
             world.model.boot(|cpu| match cpu.id().0 {
@@ -152,11 +154,10 @@ fn a_drain_of_partial_slabs_and_the_last_frees_agree_who_keeps_the_slab() {
 }
 
 /// Proves: a CPU that takes a slab off its node's list while another frees the slab's last objects gets it, or the slab is
-/// returned and it gets another: up to 3.0 the walker, which holds `list_lock`, only tries the slab lock, so that it cannot
-/// wait for a free that waits for `list_lock`.
+/// returned and it gets another.
 #[test]
-fn a_walk_of_the_partial_list_and_the_last_free_of_a_slab_do_not_wait_for_each_other() {
-    for era in ["2.6.24", "3.1", "6.8"] {
+fn a_walk_of_the_partial_list_and_the_last_free_agree_who_has_the_slab() {
+    for era in ["3.1", "6.1", "6.8"] {
         explore(2, json!({ "era": era, "order": 0, "min_partial": 0 }), |world| {
             let taken = world.take(0, 4);
             world.give(1, &taken[..1]);
