@@ -8,6 +8,16 @@ use crate::error::Error;
 use crate::spec::CacheSpec;
 use crate::units::{LINE, MAX_ORDER, Order, PAGE_SHIFT, PAGE_SIZE, fls, round_up};
 
+/// Where descriptors, CPU and node structures of caches come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metadata {
+    /// Three caches of their own, as in the kernel.
+    Own,
+    /// Nowhere: they cost no memory.
+    Free,
+}
+
 /// Tunables of SLQB. `None` is the kernel's default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +32,8 @@ pub struct Config {
     pub hiwater: Option<u64>,
     /// Objects of one flush; `None` is the formula of the object size.
     pub freebatch: Option<u64>,
+    /// Where the structures of caches lie.
+    pub metadata: Metadata,
     /// Debug option as on the kernel's command line (see [`super::debug`]); empty: none.
     pub debug: String,
     /// The original counts an allocation of a CPU without local memory twice: on the node's list and on its own.
@@ -55,6 +67,11 @@ impl Configuration for Config {
             meaning: "objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)",
         },
         Parameter {
+            name: "metadata",
+            unit: "",
+            meaning: "where cache, CPU and node structures come from: own (three caches, as in the kernel) or free",
+        },
+        Parameter {
             name: "debug",
             unit: "",
             meaning: "debug letters F Z P U or - and a prefix of names, as \"FZ,kmalloc\"; empty: none (slqb_debug)",
@@ -83,6 +100,7 @@ impl Configuration for Config {
             min_objects: 1,
             hiwater: None,
             freebatch: None,
+            metadata: Metadata::Own,
             debug: String::new(),
             quirk_double_count: true,
             quirk_lost_crossing: true,
@@ -178,6 +196,13 @@ impl Geometry {
             colour_off: if debug.any() { 0 } else { spec.align.max(LINE) },
             debug,
         })
+    }
+
+    /// The shape of a cache that must exist. One of which no order-10 slab holds min_objects would stop the kernel's boot;
+    /// here it takes what fits.
+    pub fn fitting(spec: &CacheSpec, config: &Config) -> Geometry {
+        let relaxed = || Geometry::of(spec, &Config { min_objects: 1, ..config.clone() });
+        Geometry::of(spec, config).or_else(relaxed).expect("2 MiB fit into a slab of order 10")
     }
 
     /// Bytes of an object that its user may use (kernel: ksize).
