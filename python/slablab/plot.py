@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from slablab.extras import needed
-from slablab.result import Sweep, short
+from slablab.result import Result, Sweep, short
 from slablab.values import refused, shown, unknown
 
 if TYPE_CHECKING:
@@ -100,6 +100,17 @@ def throughput(
         _shared_legend(axes)
     note(axes[0], caption(data))
     return axes[0] if col is None else axes
+
+
+def pages(result: Result, *, ax: Sequence[Axes] | None = None) -> list[Axes]:
+    """Draws the memory of one run: free memory by order over time, and a map of each node's zone at the end.
+
+    In a map each square is a stretch of memory in the colour of its largest free block; without a free page it is
+    dark. Returns the axes, the one over time first.
+    """
+    from slablab.plot_pages import draw
+
+    return draw(result, ax)
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -125,6 +125,9 @@ class View:
         """Node of each CPU."""
         self.pages: int = seen["pages"]
         """Pages lent by the page allocator."""
+        self.queues: list[dict[str, Any]] = seen["queues"]
+        """Who holds what in which queue: rows, of SLQB only."""
+        self.queues_text: str | None = seen["queues_text"]
         self.failed: set[int] = set(seen["failed"])
         self.slots: dict[int, dict[str, Any]] = {s["slot"]: s for s in seen["slots"]}
         self._slabs = [
