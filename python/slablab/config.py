@@ -41,7 +41,7 @@ def parameters(part: str, name: str) -> list[str]:
     """Names of the parameters that a machine, allocator or workload has."""
     found = entry(part, name)
     if part == "machine":
-        return ["cpus", "placement", *found["values"]]
+        return [*(p["name"] for p in found["parameters"]), *found["values"]]
     return [*(["era"] if part == "allocator" else []), *(p["name"] for p in found["parameters"])]
 
 
@@ -321,6 +321,8 @@ class Slqb(AllocatorConfig):
     """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
     freebatch: int | None = None
     """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
+    metadata: Literal["own", "free"] | None = None
+    """where cache, CPU and node structures come from: own (three caches, as in the kernel) or free"""
     debug: str | None = None
     """debug letters F Z P U or - and a prefix of names, as "FZ,kmalloc"; empty: none (slqb_debug)"""
     quirk_double_count: bool | None = None
@@ -369,8 +371,9 @@ class Sim(Named):
     """A simulated machine: a preset, `cpus` of its CPUs, and any of its figures replaced.
 
     `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a
-    machine to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and
-    confidence.
+    machine to order, derived from it. `pages` names the page allocator ("2.6.24", "6.1", "none", …), else it is that of
+    the allocator's time; `fragment=(level, seed)` fragments its memory beforehand: level 0 leaves it whole, at 1 only
+    single pages can be had. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
     """
 
     part = "machine"
@@ -383,17 +386,42 @@ class Sim(Named):
         *,
         cpus: int | None = None,
         placement: Literal["spread", "packed"] | None = None,
+        pages: str | None = None,
+        fragment: Sequence[float] | None = None,
         **figures: float | str | None,
     ) -> None:
         if name == "native":
             raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
         if placement not in (None, "spread", "packed"):
             raise refused("machine.placement", shown(placement), '"spread" or "packed"')
-        self._set(name, {"cpus": cpus, "placement": placement, **figures})
+        _memory(pages, fragment)
+        self._set(name, {"cpus": cpus, "placement": placement, "pages": pages, "fragment": fragment, **figures})
         values = entry("machine", name)["values"]
         for figure, value in self.given:
             if figure in values:
                 _figure(figure, value, values[figure])
+            elif isinstance(value, bool | str) and figure in ALIASES:
+                raise refused(f"machine.{figure}", shown(value), "a number")
+
+
+ALIASES = ("threads_per_core", "nodes", "clock_ghz", "l2_kb")
+"""Figures of a machine to order under their usual names."""
+
+
+def _memory(pages: object, fragment: object) -> None:
+    """Refuses what names no page allocator and no fragmentation; which of them exist, the core knows."""
+    if pages is not None and not isinstance(pages, str):
+        raise refused("machine.pages", shown(pages), 'a name in quotes, as "2.6.24", "6.1" or "none"')
+    if fragment is None:
+        return
+    pair = plain(fragment, "machine.fragment")
+    right = "(level, seed): a number from 0 (whole) to 1 (single pages only), and a whole number of 0 or more"
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise refused("machine.fragment", shown(fragment), right)
+    level, seed = pair
+    good = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
+    if not good or not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise refused("machine.fragment", shown(fragment), right)
 
 
 def _figure(name: str, value: Value, has: Mapping[str, Any]) -> None:
@@ -416,7 +444,17 @@ class Native(Typed):
     nodes: int = 1
     """logical NUMA nodes"""
     memory_mib: int = 1024
-    """memory of each node"""
+    """memory of each node, committed when touched"""
+    pages: str | None = None
+    """
+    page allocator: hot-cold, single, watermark, self-tuning, none, 2.6.24, 2.6.27, 3.1, 6.1, 6.8; that of the
+    allocator's time when none is given
+    """
+    fragment: Sequence[float] | None = None
+    """memory fragmented beforehand, [level, seed]: level 0 (not) to 1 (single pages only), a seed from 0"""
+
+    def __post_init__(self) -> None:
+        _memory(self.pages, self.fragment)
 
 
 # Workloads

@@ -333,6 +333,18 @@ class Kernel:
             raise LookupError(f"{self.title} has no heap of its own; slabinfo() shows its caches")
         return texts["heap"]
 
+    def queues(self) -> pd.DataFrame:
+        """SLQB: who holds what in which queue, and what happened there (see `Result.queues`); of others empty."""
+        import pandas as pd
+
+        return pd.DataFrame(self._after.queues)
+
+    def queueinfo(self) -> str:
+        """SLQB: `queues` as text, a line per cache and below it one per list of a CPU or node."""
+        if self._after.queues_text is None:
+            raise LookupError(f"{self.title} has no such queues; SLQB has")
+        return self._after.queues_text
+
     def explain(self) -> str:
         """Says in a sentence what the last call did: fast path, refill, flush, remote free, new and returned slabs."""
         from slablab.explain import sentence

@@ -136,6 +136,17 @@ def eras(
     return axes
 
 
+def pages(result: Result, *, ax: Sequence[Axes] | None = None) -> list[Axes]:
+    """Draws the memory of one run: free memory by order over time, and a map of each node's zone at the end.
+
+    In a map each square is a stretch of memory in the colour of its largest free block; without a free page it is
+    dark. Returns the axes, the one over time first.
+    """
+    from slablab.plot_pages import draw
+
+    return draw(result, ax)
+
+
 def caption(data: pd.DataFrame) -> str:
     """One line for the foot of a figure: allocator, machine, workload, seed."""
     pairs = data[[c for c in ("allocator", "era") if c in data.columns]].drop_duplicates()

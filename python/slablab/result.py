@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
-FRAMES = ("summary", "caches", "stats", "locks", "pages", "page_stats", "timeline")
+FRAMES = ("summary", "caches", "stats", "locks", "queues", "pages", "page_stats", "zone_map", "timeline")
 """Frames of a run and of a sweep."""
 
 
@@ -97,12 +97,43 @@ class Result:
         return self._frame("locks")
 
     def pages(self) -> pd.DataFrame:
-        """One row per order: blocks allocated, freed, refused, free at the end, and the two fragmentation indices."""
+        """Who asked for which order: one row per order and asker, after the warm-up.
+
+        `asker` is a cache, or "(kmalloc pages)" beyond the largest one, "(skb fragments)", "(heap)" (SLOB's small
+        objects), "(other)"; an order that nobody asked for has one row, of "(nobody)". Blocks `allocated` and `freed`;
+        `failed` requests; attempts that were refused and made up for: `fallback` (to a smaller order, or another node),
+        `reclaim` (asked again after reclaim); `fallback_node` blocks came from another node; `held` now, since boot.
+        `free_blocks` and the two indices (0 to 1, see /sys/kernel/debug/extfrag) are the order's, in each of its rows.
+        """
         return self._frame("pages")
+
+    def queues(self) -> pd.DataFrame:
+        """SLQB: one row per cache and list of a CPU or node, who holds what and what happened to it; else empty.
+
+        `total_objects` of its `slabs`, of which free in its pages (`free_in_pages`), on its queues (`lifo`, `rlist`,
+        `remote_free`); events: `allocs` and `frees` with their fast shares, `remote_frees`, `flushes` of the LIFO with
+        the objects `flushed`, rlists `sent` home, `claims` of remote_free with the objects `claimed`. `check`: the
+        owner has been told of its remote_free. Lists that had nothing to do are left out.
+        """
+        return self._frame("queues")
+
+    def queueinfo(self) -> str:
+        """SLQB: `queues` as text, a line per cache and below it one per list."""
+        if "queues" not in self.texts:
+            raise LookupError(f"{self.config['allocator']['name']} has no such queues; SLQB has")
+        return self.texts["queues"]
 
     def page_stats(self) -> pd.DataFrame:
         """One row per CPU, node and event counter of the page allocator."""
         return self._frame("page_stats")
+
+    def zone_map(self) -> pd.DataFrame:
+        """Where memory is at the end: one row per stretch of each node's zone, at most 256 of them.
+
+        `pages` from frame `first` on are `free`, `listed` on CPUs' lists, `held` by fragmentation or `lent`; `largest`
+        is the order of the largest free block there (missing: none).
+        """
+        return self._frame("zone_map")
 
     def timeline(self) -> pd.DataFrame:
         """Memory over time: seconds, pages of the slab layer, free blocks per order (per-CPU lists not included).
@@ -327,9 +358,17 @@ class Sweep(Sequence[Result]):
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
 
+    def queues(self) -> pd.DataFrame:
+        """`Result.queues()` of every run of SLQB, swept columns in front."""
+        return self._stacked("queues")
+
     def page_stats(self) -> pd.DataFrame:
         """`Result.page_stats()` of every run, swept columns in front."""
         return self._stacked("page_stats")
+
+    def zone_map(self) -> pd.DataFrame:
+        """`Result.zone_map()` of every run, swept columns in front."""
+        return self._stacked("zone_map")
 
     def timeline(self) -> pd.DataFrame:
         """`Result.timeline()` of every run, swept columns in front."""

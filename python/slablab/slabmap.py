@@ -125,6 +125,9 @@ class View:
         """Node of each CPU."""
         self.pages: int = seen["pages"]
         """Pages lent by the page allocator."""
+        self.queues: list[dict[str, Any]] = seen["queues"]
+        """Who holds what in which queue: rows, of SLQB only."""
+        self.queues_text: str | None = seen["queues_text"]
         self.failed: set[int] = set(seen["failed"])
         self.effort: dict[str, int] = seen["effort"]
         """What the allocator's operations have cost since the map before."""

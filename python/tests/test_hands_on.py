@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,12 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "hands-on.md"
 PAGES = {
-    PAGE: ("dentry.png", 15),
-    DOCS / "reports.md": (None, 9),
-    DOCS / "slob-head-merge.md": ("slob-head-merge.png", 3),
+    PAGE: (["dentry.png"], 15),
+    DOCS / "pages.md": (["zone-map.png", "memory-growth.png"], 5),
+    DOCS / "reports.md": ([], 9),
+    DOCS / "slob-head-merge.md": (["slob-head-merge.png"], 3),
 }
-"""Each page with the picture that it makes and the blocks it has at least."""
+"""Each page with the pictures that it makes and the blocks it has at least."""
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -45,12 +47,13 @@ def runs(page: Path, text: str, folder: Path) -> Iterator[tuple[re.Match[str], s
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_prints_what_stands_below_it(page: Path, tmp_path: Path):
-    picture, blocks = PAGES[page]
+    pictures, blocks = PAGES[page]
     found = list(runs(page, page.read_text(encoding="utf-8"), tmp_path))
     assert len(found) >= blocks
     for block, printed in found:
         assert printed == (block[2] or ""), block[1]
-    assert picture is None or (tmp_path / picture).stat().st_size > 10_000
+    for picture in pictures:
+        assert (tmp_path / picture).stat().st_size > 10_000
 
 
 def test_the_page_shows_each_mechanism():
@@ -70,23 +73,33 @@ def test_the_page_shows_each_mechanism():
         assert word in text, word
 
 
-def rewrite() -> None:
-    """Puts what the blocks print below them, and the pictures that pages show beside the pages."""
+def test_structures_grow_as_the_page_says():
+    page = DOCS / "pages.md"
+    text = page.read_text(encoding="utf-8")
+    assert "all as said: True" in text
+    for picture in PAGES[page][0]:
+        assert f"]({picture})" in text
+        assert (DOCS / picture).stat().st_size > 10_000
+
+
+def rewrite(page: Path) -> None:
+    """Puts what the blocks print below them, and the pictures that the page shows beside it."""
     import shutil
     import tempfile
 
-    for page, (picture, _) in PAGES.items():
-        text = page.read_text(encoding="utf-8")
-        parts, at = [], 0
-        with tempfile.TemporaryDirectory() as folder:
-            for block, printed in runs(page, text, Path(folder)):
-                shown = f"\n```text\n{printed}```\n" if printed else ""
-                parts += [text[at : block.start()], f"```python\n{block[1]}```\n{shown}"]
-                at = block.end()
-            if picture is not None and f"]({picture})" in text:
+    text = page.read_text(encoding="utf-8")
+    parts, at = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for block, printed in runs(page, text, Path(folder)):
+            shown = f"\n```text\n{printed}```\n" if printed else ""
+            parts += [text[at : block.start()], f"```python\n{block[1]}```\n{shown}"]
+            at = block.end()
+        for picture in PAGES[page][0]:
+            if f"]({picture})" in text:
                 shutil.copy(Path(folder) / picture, DOCS)
-        page.write_text("".join(parts) + text[at:], encoding="utf-8")
+    page.write_text("".join(parts) + text[at:], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    for name in sys.argv[1:] or PICTURES:
+        rewrite(DOCS / name)

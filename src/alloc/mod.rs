@@ -229,6 +229,10 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn queues_text(&mut self) -> Option<String> {
         None
     }
+    /// The same as rows: an object per cache and list, all with the same fields of words, numbers and truth values.
+    fn queues_rows(&mut self) -> Vec<serde_json::Value> {
+        Vec::new()
+    }
     /// The heap as a whole, as text: pages, free blocks, fragmentation; `None` for an allocator of caches.
     fn heap_text(&mut self) -> Option<String> {
         None

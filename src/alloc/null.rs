@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Cpu, Machine, PerCpu};
-use crate::page::{Page, PageFlags, Pages};
+use crate::page::{Asker, Page, PageFlags, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, Order, round_up};
 
@@ -286,7 +286,8 @@ impl<M: Machine> Null<'_, M> {
     #[cold]
     fn grow(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Option<Object> {
         let id = self.caches.iter().position(|c| std::ptr::eq(c, cache)).expect("one of ours") as u64;
-        let flags = PageFlags { compound: cache.order.0 > 0, ..PageFlags::default() };
+        let asker = Asker::Cache(CacheId(id as u32));
+        let flags = PageFlags { compound: cache.order.0 > 0, asker, ..PageFlags::default() };
         let pfn = self.pages.alloc_pages(cpu, cache.order, None, flags)?.into_pfn();
         self.pages.poke(pfn, crate::page::Field::Owner, id + 1);
         let start = self.pages.addr_of(pfn);

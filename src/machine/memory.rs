@@ -46,6 +46,18 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
+/// Eight words of an arena.
+#[derive(Clone, Copy)]
+pub struct Record<'a>(&'a [Stored; 8]);
+
+impl Record<'_> {
+    /// Word `i`.
+    #[inline]
+    pub fn peek(self, i: usize) -> u64 {
+        self.0[i].load(Ordering::Relaxed)
+    }
+}
+
 impl Arena {
     /// Maps `bytes` (rounded up to a page) of zeroed memory.
     pub fn new(bytes: u64) -> Result<Arena, String> {
@@ -63,16 +75,15 @@ impl Arena {
         unsafe { self.words.add(index).as_ref() }
     }
 
-    /// Reads some words of the record of eight words at `addr`, uncharged, with one bounds check for all.
+    /// The record of eight words at `addr`, to be read uncharged with one bounds check for all.
     #[inline]
-    pub fn peek_record<const K: usize>(&self, addr: Addr, which: [usize; K]) -> [u64; K] {
+    pub fn record(&self, addr: Addr) -> Record<'_> {
         let index = (addr.0 / 8) as usize;
         if index + 8 > self.count {
             self.outside(addr);
         }
         // SAFETY: the eight words from `index` on lie inside the block (checked above), initialised, alive as `self`.
-        let record = unsafe { self.words.add(index).cast::<[Stored; 8]>().as_ref() };
-        which.map(|i| record[i].load(Ordering::Relaxed))
+        Record(unsafe { self.words.add(index).cast::<[Stored; 8]>().as_ref() })
     }
 
     #[cold]

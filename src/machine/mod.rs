@@ -25,7 +25,7 @@ pub mod sim;
 mod sync;
 
 pub use crate::units::Addr;
-pub use memory::{Arena, Word};
+pub use memory::{Arena, Record, Word};
 pub use native::Native;
 pub use percpu::PerCpu;
 pub use sim::Sim;

@@ -334,6 +334,12 @@ mod tests {
             ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
             ("/machine", json!({ "name": "opteron-2x4-2007", "pages": "2.6.30" }), "machine.pages = \"2.6.30\""),
             ("/machine", json!({ "name": "native", "fragment": [2.0, 1] }), "machine.fragment = 2"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "memory": 0.003 }), "machine.memory = 1.535"),
+            (
+                "/machine",
+                json!({ "name": "opteron-2x4-2007", "nodes": 1, "numa_nodes": 1 }),
+                "machine.numa_nodes is the same",
+            ),
             ("/machine", json!({ "name": "native", "fragment": 0.5 }), "machine.fragment = 0.5: [level, seed]"),
             ("/allocator", json!("nul"), "did you mean \"null\""),
             ("/allocator", json!("null@2"), "era of null"),

@@ -10,8 +10,8 @@ use crate::units::PAGE_SIZE;
 
 /// The map: `caches` (those of the script, of slabs, and with events; `made` gives the number of each of the script's),
 /// `slabs`, `slots`, `failed` (slots), `uncached` (events of no cache), `pages`
-/// (lent by the page allocator), `nodes` (how many), `cpu_nodes` (of each CPU) and `effort`: what the allocator's operations
-/// have cost since the map before.
+/// (lent by the page allocator), `queues` and `queues_text` (who holds what in which queue, of an allocator that says so),
+/// `nodes` (how many), `cpu_nodes` (of each CPU) and `effort`: what the allocator's operations have cost since the map before.
 pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
     made: &[CacheId],
@@ -66,6 +66,8 @@ pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         "failed": slots.failures().collect::<Vec<_>>(),
         "uncached": events(&alloc.uncached_counters()),
         "pages": alloc.pages().lent(),
+        "queues": alloc.queues_rows(),
+        "queues_text": alloc.queues_text(),
         "effort": machine.effort().map(effort),
     })
 }

@@ -13,6 +13,7 @@ mod result;
 mod sched;
 pub mod script;
 mod sweep;
+mod table;
 mod timeline;
 
 pub use crate::machine::sim::Cancel;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::alloc::SlabAllocator;
 use crate::machine::{Access, Addr, Cpu, Event, Machine, SpinLock};
-use crate::page::{PageFlags, Pages, Pfn};
+use crate::page::{Asker, PageFlags, Pages, Pfn};
 use crate::spec::{CacheId, Object, Request};
 use crate::units::{CpuId, Order, PAGE_SIZE};
 use crate::workload::net::Rules;
@@ -393,7 +393,8 @@ impl<M: Machine> Net<M> {
             let (pfn, used) = match protocol.page.take() {
                 Some(page) => page,
                 None => {
-                    let Some(page) = c.pages.alloc_pages(c.cpu, Order(0), None, PageFlags::default()) else {
+                    let flags = PageFlags { asker: Asker::Fragments, ..PageFlags::default() };
+                    let Some(page) = c.pages.alloc_pages(c.cpu, Order(0), None, flags) else {
                         return false;
                     };
                     c.counts.frag_pages += 1;

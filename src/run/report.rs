@@ -1,4 +1,4 @@
-//! Gathers what allocator, pages and machine report after a run, as one row and four frames.
+//! Gathers what allocator, pages and machine report after a run, as one row and some frames.
 
 use serde_json::{Map, Value, json};
 
@@ -20,6 +20,8 @@ pub(super) struct Gathered {
     frames: Vec<Frame>,
     texts: Map<String, Value>,
     tool: Value,
+    /// Names of the caches.
+    names: Vec<String>,
     checkpoints: Vec<Value>,
     cpus: u64,
     elapsed: f64,
@@ -78,9 +80,11 @@ impl Gathered {
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
         let tool = alloc.tool();
-        let frames = vec![caches_frame(&infos, tool.as_ref()), stats, totals.timeline.frame()];
+        let queues = super::table::frame("queues", &alloc.queues_rows());
+        let frames = vec![caches_frame(&infos, tool.as_ref()), stats, queues, totals.timeline.frame()];
         let tool = json!(tool);
-        Gathered { summary, frames, texts, tool, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+        let names = infos.into_iter().map(|i| i.name).collect();
+        Gathered { summary, frames, texts, tool, names, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
     /// Adds what a script's checkpoints saw.
@@ -88,7 +92,7 @@ impl Gathered {
         Gathered { checkpoints, ..self }
     }
 
-    /// Adds the page allocator's counts: per order what was allocated, returned, refused, and what is free.
+    /// Adds the page allocator's counts: per order and asker what was allocated, returned, refused; per order what is free.
     pub(super) fn pages<M: Machine>(&mut self, pages: &mut Pages<'_, M>) {
         let stats = pages.stats();
         let ops = self.summary["ops"].as_u64().unwrap_or(0);
@@ -98,19 +102,37 @@ impl Gathered {
         self.summary.insert("pages".into(), json!(pages.model().name()));
         let rows = pages.buddyinfo();
         let free: [u64; MAX_ORDER] = std::array::from_fn(|o| rows.iter().map(|node| node[o]).sum());
-        let index = |f: &dyn Fn(usize) -> f64| Column::F64((0..MAX_ORDER).map(|o| f(o) / 1000.0).collect());
-        self.frames.push(Frame {
-            name: "pages",
-            columns: vec![
-                ("order".into(), Column::U64((0..MAX_ORDER as u64).collect())),
-                ("allocated".into(), Column::U64(stats.allocated.to_vec())),
-                ("freed".into(), Column::U64(stats.freed.to_vec())),
-                ("failed".into(), Column::U64(stats.failed.to_vec())),
-                ("free_blocks".into(), Column::U64(free.to_vec())),
-                ("unusable_index".into(), index(&|o| page::unusable_index(&free, o) as f64)),
-                ("fragmentation_index".into(), index(&|o| page::fragmentation_index(&free, o) as f64)),
-            ],
-        });
+        let asked = pages.asked();
+        let sum = |f: fn(&page::Asked) -> u64| json!(asked.iter().map(|(_, _, a)| f(a)).sum::<u64>());
+        self.summary.insert("page_failures".into(), sum(|a| a.failed));
+        self.summary.insert("page_fallbacks".into(), sum(|a| a.fallback));
+        let row = |order: usize, asker: String, a: page::Asked| {
+            json!({
+                "order": order, "asker": asker, "allocated": a.allocated, "freed": a.freed, "failed": a.failed,
+                "fallback": a.fallback, "reclaim": a.reclaim, "fallback_node": a.fallback_node,
+                "held": a.held.max(0), "free_blocks": free[order],
+                "unusable_index": page::unusable_index(&free, order) as f64 / 1000.0,
+                "fragmentation_index": page::fragmentation_index(&free, order) as f64 / 1000.0,
+            })
+        };
+        let of_order = |order: usize| {
+            let by = asked.iter().filter(move |(_, o, _)| *o == order);
+            let mut rows: Vec<Value> = by.map(|(asker, _, a)| row(order, asker.name(&self.names), *a)).collect();
+            if rows.is_empty() {
+                rows.push(row(order, "(nobody)".into(), page::Asked::default()));
+            }
+            rows
+        };
+        let rows: Vec<Value> = (0..MAX_ORDER).flat_map(of_order).collect();
+        self.frames.push(super::table::frame("pages", &rows));
+        let cell = |c: &page::Cell| {
+            json!({
+                "node": c.node.0, "first": c.first.0, "pages": c.pages, "free": c.free, "listed": c.listed,
+                "held": c.held, "lent": c.lent(), "largest": c.largest.map(|o| o.0),
+            })
+        };
+        let cells: Vec<Value> = pages.zone_map().iter().map(cell).collect();
+        self.frames.push(super::table::frame("zone_map", &cells));
         let (mut cpu, mut node, mut stat, mut count) = (vec![], vec![], vec![], vec![]);
         for (c, n, stats) in pages.stats_by_place() {
             for (name, value) in stats.named().into_iter().filter(|(_, v)| *v > 0) {
@@ -201,6 +223,7 @@ impl Gathered {
         for (key, value) in &config.machine.overrides {
             row.insert(key.clone(), json!(value));
         }
+        row.insert("pages".into(), self.summary["pages"].clone());
         row.insert("allocator".into(), config.allocator["name"].clone());
         flatten(&config.allocator, &mut row, &["name"]);
         row.insert("workload".into(), config.workload["name"].clone());

@@ -149,7 +149,8 @@ def list_(given: argparse.Namespace) -> int:
     for machine in exists["machines"]:
         kind = "simulated" if machine["simulated"] else "this host"
         print(f"\nmachine {machine['name']}: {kind}, {machine['cpus']} CPUs")
-        _parameter("machine", "cpus", str(machine["cpus"]), "", "CPUs used")
+        for p in machine["parameters"]:
+            _parameter("machine", p["name"], "", p["unit"], p["meaning"])
         for name, v in machine["values"].items():
             meaning = f"{v['source']} (confidence: {v['confidence']})"
             _parameter("machine", name, out.number(v["value"]), v["unit"], meaning)

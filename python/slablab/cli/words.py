@@ -91,14 +91,25 @@ def span(name: str, item: str) -> Sequence[Value]:
 
 
 def value(name: str, word: str) -> Value:
-    """A number, true, false or null where the word reads as one; else the word. An era is a word: 6.1 is no number."""
-    if name.endswith(".era"):
+    """A number, true, false or null where the word reads as one; else the word. Releases are words, as 6.1."""
+    if name.endswith((".era", ".pages", ".kernel")):
         return word
+    if name == "machine.fragment":
+        return fragment(word)
     try:
         found = json.loads(word)
     except ValueError:
         return word
     return found if isinstance(found, bool | int | float) or found is None else word
+
+
+def fragment(word: str) -> Value:
+    """LEVEL:SEED of pre-fragmented memory, or LEVEL alone with seed 1."""
+    level, _, seed = word.partition(":")
+    try:
+        return [float(level), int(seed or "1")]
+    except ValueError:
+        raise refused("machine.fragment", shown(word), "LEVEL:SEED, as 0.8:1, or LEVEL from 0 to 1 alone") from None
 
 
 def sample(word: str | None, seed: int | None) -> Sample | None:

@@ -3,7 +3,7 @@
 use super::Slab;
 use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::{Field, Page, PageFlags, Pfn};
+use crate::page::{Asker, Field, Page, PageFlags, Pfn};
 use crate::spec::{Object, Request};
 use crate::units::{MAX_ORDER, Order};
 
@@ -69,7 +69,8 @@ impl<M: Machine> Slab<'_, M> {
         }
         cpu.work(cost::KMALLOC_LARGE);
         let order = Order::for_bytes(bytes);
-        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, ..PageFlags::default() };
+        let asker = Asker::Kmalloc;
+        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, asker, ..PageFlags::default() };
         let page = self.take_pages(cpu, order, want.node, flags)?;
         let head = page.into_pfn();
         self.pages.store(cpu, head, Field::Owner, LARGE);

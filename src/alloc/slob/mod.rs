@@ -47,7 +47,7 @@ use super::geometry::Shape;
 use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, cost};
-use crate::page::{Field, Page, PageFlags, Pages, Pfn};
+use crate::page::{Asker, Field, Page, PageFlags, Pages, Pfn};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, LINE, MAX_ORDER, NodeId, Order, PAGE_SIZE};
 
@@ -117,7 +117,14 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
             self.clear(cpu, addr, if want.zero { cache.size } else { 0 });
             addr
         } else {
-            let page = self.alloc_big(cpu, &cache.tally, cache.spec.size, Order::for_bytes(cache.size), false, want)?;
+            let page = self.alloc_big(
+                cpu,
+                &cache.tally,
+                cache.spec.size,
+                Order::for_bytes(cache.size),
+                Asker::Cache(id),
+                want,
+            )?;
             self.pages.addr_of(page.into_pfn())
         };
         // Every allocation constructs: objects are not kept constructed. A constructor writes the whole object.
@@ -267,7 +274,8 @@ impl<'p, M: Machine> Slob<'p, M> {
     /// The same from a new page. The lock is not held while the page is fetched: what others free meanwhile is ignored.
     #[cold]
     fn grow(&self, cpu: &M::Cpu, list: usize, fit: Fit, want: Request) -> Option<Addr> {
-        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, ..PageFlags::default() };
+        let asker = Asker::Heap;
+        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, asker, ..PageFlags::default() };
         let pfn = self.take_pages(cpu, Order(0), want.node, flags)?.into_pfn();
         cpu.work(cost::SLOB_NEW_PAGE);
         cpu.irq_save();
@@ -278,7 +286,8 @@ impl<'p, M: Machine> Slob<'p, M> {
     /// there is to give up in between are those, and this CPU's page lists (page-allocator.md §19.6).
     fn take_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
         self.free_waited(cpu, false);
-        let page = self.pages.alloc_pages(cpu, order, node, flags);
+        let first = PageFlags { reclaims: !flags.atomic, ..flags };
+        let page = self.pages.alloc_pages(cpu, order, node, first);
         if page.is_some() || flags.atomic {
             return page;
         }

@@ -10,6 +10,16 @@ use crate::error::Error;
 use crate::spec::CacheSpec;
 use crate::units::{MAX_ORDER, Order, fls, round_up};
 
+/// Where descriptors, CPU and node structures of caches come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metadata {
+    /// Three caches of their own, as in the kernel.
+    Own,
+    /// Nowhere: they cost no memory.
+    Free,
+}
+
 /// Tunables of SLQB. `None` is the kernel's default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +34,8 @@ pub struct Config {
     pub hiwater: Option<u64>,
     /// Objects of one flush; `None` is the formula of the object size.
     pub freebatch: Option<u64>,
+    /// Where the structures of caches lie.
+    pub metadata: Metadata,
     /// Debug option as on the kernel's command line (see [`super::debug`]); empty: none.
     pub debug: String,
     /// The original counts an allocation of a CPU without local memory twice: on the node's list and on its own.
@@ -57,6 +69,11 @@ impl Configuration for Config {
             meaning: "objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)",
         },
         Parameter {
+            name: "metadata",
+            unit: "",
+            meaning: "where cache, CPU and node structures come from: own (three caches, as in the kernel) or free",
+        },
+        Parameter {
             name: "debug",
             unit: "",
             meaning: "debug letters F Z P U or - and a prefix of names, as \"FZ,kmalloc\"; empty: none (slqb_debug)",
@@ -85,6 +102,7 @@ impl Configuration for Config {
             min_objects: 1,
             hiwater: None,
             freebatch: None,
+            metadata: Metadata::Own,
             debug: String::new(),
             quirk_double_count: true,
             quirk_lost_crossing: true,
@@ -182,15 +200,6 @@ impl Geometry {
         })
     }
 
-    /// The shape of a kmalloc class. One of which no order-10 slab holds min_objects would stop the kernel's boot; here it
-    /// takes what fits.
-    pub fn kmalloc(size: u64, config: &Config, shape: &Shape) -> Geometry {
-        let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
-        let relaxed = Config { min_objects: 1, ..config.clone() };
-        let geometry = Geometry::of(&spec, config, shape).or_else(|| Geometry::of(&spec, &relaxed, shape));
-        geometry.expect("a class fits into a slab of order 10")
-    }
-
     /// The shape a cache gets; `None` if no order up to 10 holds `min_objects`.
     pub fn of(spec: &CacheSpec, config: &Config, shape: &Shape) -> Option<Geometry> {
         let debug = DebugOption::parse(&config.debug).expect("an option that check() has seen").of(spec);
@@ -213,6 +222,13 @@ impl Geometry {
             colour_off: if debug.any() { 0 } else { spec.align.max(shape.line) },
             debug,
         })
+    }
+
+    /// The shape of a cache that must exist. One of which no order-10 slab holds min_objects would stop the kernel's boot;
+    /// here it takes what fits.
+    pub fn fitting(spec: &CacheSpec, config: &Config, shape: &Shape) -> Geometry {
+        let relaxed = || Geometry::of(spec, &Config { min_objects: 1, ..config.clone() }, shape);
+        Geometry::of(spec, config, shape).or_else(relaxed).expect("2 MiB fit into a slab of order 10")
     }
 
     /// Bytes of an object that its user may use (kernel: ksize).
@@ -300,7 +316,7 @@ fn asked(config: &Config, wanted: &Wanted, shape: &Shape) -> Result<Columns, Err
             let class = sizes.filter(there).take_while(|size| *size <= most).find(|size| size >= bytes);
             let size = class.ok_or_else(|| geometry::too_large(*bytes, most))?;
             let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
-            let g = Geometry::kmalloc(size, config, shape);
+            let g = Geometry::fitting(&spec, config, shape);
             (spec, g)
         }
     };

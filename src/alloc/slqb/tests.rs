@@ -5,6 +5,7 @@ mod lab;
 mod odd;
 mod properties;
 mod rules;
+mod structures;
 mod tables;
 
 use lab::{Lab, Shape, config, lab};

@@ -4,7 +4,7 @@ use super::word::{Kind, Slab};
 use super::{Cache, Slub};
 use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::Page;
+use crate::page::{Asker, Page};
 use crate::spec::Request;
 use crate::units::{Order, fls};
 
@@ -131,7 +131,7 @@ impl<M: Machine> Slub<'_, M> {
         }
         cpu.work(cost::KMALLOC_LARGE);
         let order = Order::for_bytes(bytes);
-        let head = self.alloc_block(cpu, order, want)?.into_pfn();
+        let head = self.alloc_block(cpu, order, want, Asker::Kmalloc)?.into_pfn();
         Slab(head).found_large(self.pages, cpu, order.0);
         self.large.with(cpu, |c| c.count(Stat::LargeAlloc));
         let at = self.pages.addr_of(head);

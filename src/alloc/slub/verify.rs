@@ -29,8 +29,8 @@ impl<M: Machine> Slub<'_, M> {
     pub(super) fn verify_all(&mut self) -> Result<(), Corruption> {
         let pages = self.pages;
         let mut owned: Vec<Vec<Slab>> = vec![Vec::new(); self.caches.len()];
-        for pfn in 0..pages.frames() {
-            let slab = Slab(Pfn(pfn as u32));
+        for slab in pages.taken_frames().map(Slab) {
+            let pfn = slab.0.0;
             if let Some(owner) = slab.owner(pages) {
                 let known = owner < owned.len();
                 ensure!(known, format!("slab {pfn}"), "owner {owner}, but there are {} caches", owned.len());

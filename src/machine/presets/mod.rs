@@ -34,7 +34,7 @@ const MAX_FIGURE: f64 = 1e9;
 pub const MIN_NODE_BYTES: u64 = 8 << 20;
 
 /// Other names of figures, as a machine to order is usually described.
-const ALIASES: [(&str, &str); 4] =
+pub const ALIASES: [(&str, &str); 4] =
     [("threads_per_core", "smt"), ("nodes", "numa_nodes"), ("clock_ghz", "freq"), ("l2_kb", "l2")];
 /// Figures that make a machine to order when they are set: its kernel is then the newest one.
 const SHAPE: [&str; 4] = ["sockets", "cores_per_socket", "smt", "numa_nodes"];
@@ -148,6 +148,10 @@ impl Machinery {
         let mut values = file.values.clone();
         for (given, value) in overrides {
             let key = ALIASES.iter().find(|(alias, _)| alias == given).map_or(given.as_str(), |(_, key)| key);
+            if key != given && overrides.contains_key(key) {
+                let right = format!("given once: machine.{key} is the same figure");
+                return Err(Error::new(format!("machine.{given}"), scalar(value), right));
+            }
             let Some(old) = values.get_mut(key) else {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
@@ -307,9 +311,10 @@ impl Machinery {
         let node_bytes = self.node_bytes()?;
         if node_bytes < MIN_NODE_BYTES {
             let mib = node_bytes as f64 / (1 << 20) as f64;
+            let of_all = self.values.get("arena_per_node").is_some_and(|v| v.source.starts_with("memory"));
             return Err(Error::new(
-                "machine.arena_per_node",
-                format!("{mib} MiB"),
+                if of_all { "machine.memory" } else { "machine.arena_per_node" },
+                format!("{mib} MiB per node"),
                 format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20),
             ));
         }
