@@ -172,7 +172,8 @@ class Result:
         if options is not None:
             return _core.slabinfo(self._tool("slabinfo"), options)
         if "slabinfo" not in self.texts:
-            raise LookupError(f"{self._era} has no /proc/slabinfo; caches() shows what it has")
+            name = self._era.partition("@")[0]
+            raise LookupError(f"{name} has no /proc/slabinfo; caches() shows what it has")
         return self.texts["slabinfo"]
 
     def sysfs(self, cache: str) -> dict[str, str]:
@@ -463,7 +464,10 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
 
 def no_tool(allocator: str, call: str) -> str:
     """Why an allocator has nothing for `slabinfo` or `sysfs` to show."""
-    why = "its objects share the pages of one heap, no cache has slabs" if "slob" in allocator else "it has no report"
+    why = {
+        "slob": "its objects share the pages of one heap, no cache has slabs",
+        "null": "it is no allocator of a kernel",
+    }.get(allocator.partition("@")[0], "the run was kept by an earlier slablab")
     return f"{allocator} has no {call}: {why}; caches() shows what it has"
 
 

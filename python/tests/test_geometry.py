@@ -161,10 +161,11 @@ def test_every_cache_of_a_booted_slob_kernel_is_equal():
 
 
 def test_every_cache_of_a_real_machine_is_equal():
-    asked = [
-        ("slub@6.18", int(row["slab_size"]), {"cpus": 2, "name": row["cache"].replace(" ", "_")})
-        for row in rows("geometry_slub_host618.csv")
-    ]
+    asked: list[tuple[str, int, dict[str, Any]]] = []
+    for row in rows("geometry_slub_host618.csv"):
+        # Two caches have sheaves by their names; of the others the size says all.
+        named = {"name": row["cache"]} if row["cache"] in ("vm_area_struct", "maple_node") else {}
+        asked.append(("slub@6.18", int(row["slab_size"]), {"cpus": 2, **named}))
     assert compare("geometry_slub_host618.csv", asked, {"object_size", "align", "objects"}) == 429 * 6
 
 

@@ -147,7 +147,7 @@ mod tests {
             (&json!(1), &json!(42), &json!(120))
         );
         let many = geometry(&json!({ "allocator": "slab@2.6.24", "sizes": [104, 256] })).unwrap();
-        assert_eq!((&many["objects_per_slab"], &many["limit"]), (&json!([37, 16]), &json!([120, 120])));
+        assert_eq!((&many["objects_per_slab"], &many["limit"]), (&json!([37, 15]), &json!([120, 120])));
     }
 
     #[test]

@@ -67,7 +67,11 @@ impl Layout {
             let right = format!("0 or a power of two up to {}: slabs are aligned to pages", shape.page_size);
             return Err(Error::new("cache.align", spec.align, right));
         }
-        let layout = Self::with_debug(asked, asked.debug, policy, shape)?;
+        let layout = match Self::with_debug(asked, asked.debug, policy, shape) {
+            // The largest kmalloc class of 2.6.22 fills the largest block: with debug fields the kernel would not boot.
+            Err(_) if asked.kmalloc => Self::with_debug(asked, asked.debug.without_metadata(), policy, shape)?,
+            made => made?,
+        };
         let grown = asked.debug.spare_order && shape.order_for(layout.slot) > shape.order_for(spec.size);
         if grown { Self::with_debug(asked, asked.debug.without_metadata(), policy, shape) } else { Ok(layout) }
     }

@@ -91,6 +91,32 @@ fn a_fresh_slab_is_handed_out_ascending_and_a_freed_object_comes_back_first() {
 }
 
 #[test]
+fn the_files_of_a_cache_read_as_the_kernel_s() {
+    let look = |era: &str, names: &[&str]| -> Vec<String> {
+        let mut seen = Vec::new();
+        with_slub(2, 1, &config(json!({ "era": era, "per_cache": "other:min_partial=7" })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec { ctor: true, ..CacheSpec::new("test", 100) }).unwrap();
+            let taken = take(slub, sim, 0, id, 45);
+            give(slub, sim, 1, id, &taken[..2]);
+            let files = slub.sysfs(id).unwrap();
+            seen = names.iter().map(|n| files.get(*n).map_or("none", |v| v.as_str().unwrap()).to_string()).collect();
+            let other = slub.create_cache(CacheSpec::new("other", 100)).unwrap();
+            assert!(era == "2.6.24" || slub.sysfs(other).unwrap()["min_partial"] == "7");
+            give(slub, sim, 0, id, &taken[2..]);
+        });
+        seen
+    };
+    let names =
+        ["object_size", "slab_size", "ctor", "slabs", "cpu_slabs", "free_slowpath", "cpu_partial", "defrag_ratio"];
+    assert_eq!(look("2.6.24", &names), ["100", "112", "test_ctor", "2 N0=2", "1 N0=1", "none", "none", "10"]);
+    assert_eq!(look("6.1", &names), ["100", "112", "test_ctor", "2 N0=2", "2 N0=2", "2 C1=2", "120", "none"]);
+    let later = ["slabs_cpu_partial", "objects", "total_objects", "partial", "sheaf_capacity", "cmpxchg_double_fail"];
+    assert_eq!(look("6.1", &later), ["18(1) C1=18(1)", "72 N0=72", "72 N0=72", "0", "none", "0"]);
+    assert_eq!(look("3.2", &later)[0], "1(1) C1=1(1)", "free objects as they were when the slab was put there");
+    assert_eq!(look("7.1", &later)[0], "0(0)");
+}
+
+#[test]
 fn a_free_from_another_cpu_goes_to_the_slab_and_is_taken_over_at_the_next_refill() {
     with_slub(2, 1, &config(json!({})), |sim, slub| {
         let id = slub.create_cache(CacheSpec::new("test", 1024)).unwrap();
