@@ -67,7 +67,7 @@ def pytest(output: str) -> tuple[int, int]:
 
 
 def shares(folder: Path) -> str:
-    """How much of what was recorded of real kernels is equal: a line per allocator and kind."""
+    """How much of what was recorded of real kernels is equal: a line per allocator and kind of what the tests left."""
     sums: dict[tuple[str, str], list[int]] = {}
     for file in sorted(folder.iterdir()):
         name, what, equal, total = file.read_text(encoding="utf-8").split("\t")

@@ -39,9 +39,8 @@ def page() -> str:
         "# SLUB's eras",
         "",
         "Written by `slablab eras --markdown`; a test compares it with the code. Each era is the one before with the",
-        "policies of its row changed; `sl.Slub(era, policy=value)` changes any of them alone. "
-        "What a policy means, and its",
-        "default in every era: `slablab catalog`. Policies in italics belong to the era and are not parameters.",
+        "policies of its row changed; `sl.Slub(era, policy=value)` changes any of them alone. What a policy means, and",
+        "its default in every era: `slablab catalog`. Policies in italics belong to the era and are not parameters.",
         "",
         "| era | when | what changed | policy: before → after | event counters |",
         "|---|---|---|---|---|",

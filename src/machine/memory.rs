@@ -122,6 +122,11 @@ impl Arena {
     pub fn peek(&self, addr: Addr) -> u64 {
         self.word(addr).load(Ordering::Relaxed)
     }
+    /// The same, ordered before what is read next (acquire): for a word that says where another CPU has written.
+    #[inline]
+    pub fn peek_acquire(&self, addr: Addr) -> u64 {
+        self.word(addr).load(Ordering::Acquire)
+    }
     /// Writes without charging: set-up, and words whose line has just been paid for.
     #[inline]
     pub fn poke(&self, addr: Addr, value: u64) {

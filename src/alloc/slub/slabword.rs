@@ -44,10 +44,11 @@ impl SlabWord {
 }
 
 impl Slab {
-    /// The word as it is now, its line already paid for. A point of interaction: others may have changed it.
+    /// The word as it is now, its line already paid for. A point of interaction: others may have changed it. Acquire: who pops
+    /// the head reads its free pointer before the exchange, and must find what was pushed with the head.
     pub(super) fn read<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu) -> SlabWord {
         cpu.interact();
-        SlabWord(pages.peek(self.0, Field::Counters))
+        SlabWord(pages.arena().peek_acquire(pages.field(self.0, Field::Counters)))
     }
     /// Replaces `old` by `new` in one locked operation; false if it is not `old` any more.
     pub(super) fn exchange<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, old: SlabWord, new: SlabWord) -> bool {
