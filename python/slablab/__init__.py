@@ -21,6 +21,7 @@ from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
 from slablab.store import Store
 from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
+from slablab.validate import Validation, validate
 
 if TYPE_CHECKING:
     from slablab.kernel import Kernel
@@ -67,6 +68,7 @@ __all__ = [
     "Sweep",
     "SweepInterrupted",
     "Tbench",
+    "Validation",
     "Workload",
     "__version__",
     "catalog",
@@ -76,4 +78,5 @@ __all__ = [
     "reproduce",
     "run",
     "sweep",
+    "validate",
 ]

@@ -13,10 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from slablab import _core
 from slablab.values import Value, finite, plain, refused, shown, text, unknown, unknown_parameter
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("machine", "allocator", "workload")
 
@@ -37,8 +40,11 @@ def entry(part: str, name: str) -> dict[str, Any]:
     raise unknown(part, name, [e["name"] for e in entries])
 
 
-def parameters(part: str, name: str) -> list[str]:
-    """Names of the parameters that a machine, allocator or workload has."""
+def parameters(part: str, name: str, values: object = None) -> list[str]:
+    """Names of the parameters that a machine, allocator or workload has; `values`: those of a machine file."""
+    if values is not None:
+        every = {key: None for m in catalog()["machines"] if m["simulated"] for key in m["values"]}
+        return ["cpus", "placement", "values", *every]
     found = entry(part, name)
     if part == "machine":
         return ["cpus", "placement", *found["values"]]
@@ -135,7 +141,7 @@ class Named(Part):
     given: tuple[tuple[str, Value], ...]
 
     def _set(self, name: str, given: Mapping[str, object]) -> None:
-        known = parameters(self.part, text(self.part, name))
+        known = parameters(self.part, text(self.part, name), given.get("values"))
         for key, value in given.items():
             if key not in known:
                 raise unknown_parameter(self.part, key, value, known)
@@ -362,12 +368,15 @@ class Sim(Named):
 
     `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a
     machine to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and
-    confidence.
+    confidence. `Sim("file.toml")` reads a machine file (see `slablab machine show NAME --toml`); its figures go
+    with the configuration, so that a result does not hang on the file.
     """
 
     part = "machine"
     name: str
     given: tuple[tuple[str, Value], ...]
+    file: ClassVar[str | None] = None
+    """Name of the machine file it was read from."""
 
     def __init__(
         self,
@@ -375,17 +384,47 @@ class Sim(Named):
         *,
         cpus: int | None = None,
         placement: Literal["spread", "packed"] | None = None,
+        values: Mapping[str, Any] | None = None,
         **figures: float | str | None,
     ) -> None:
+        if values is None and text("machine", name).endswith(".toml"):
+            from slablab import machines
+
+            object.__setattr__(self, "file", name)
+            name, values = machines.read(name)
         if name == "native":
             raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
         if placement not in (None, "spread", "packed"):
             raise refused("machine.placement", shown(placement), '"spread" or "packed"')
-        self._set(name, {"cpus": cpus, "placement": placement, **figures})
-        values = entry("machine", name)["values"]
+        own = {} if values is None else {"values": values}
+        self._set(name, {"cpus": cpus, "placement": placement, **own, **figures})
+        if values is not None:
+            from slablab import machines
+
+            machines.complete(self.document())
+            return
+        has = entry("machine", name)["values"]
         for figure, value in self.given:
-            if figure in values:
-                _figure(figure, value, values[figure])
+            if figure in has:
+                _figure(figure, value, has[figure])
+
+    def figures(self) -> pd.DataFrame:
+        """Every figure of the machine, one row each: figure, value, unit, confidence, source."""
+        from slablab import machines
+
+        return machines.figures(self.document())
+
+    def toml(self) -> str:
+        """The machine as a machine file, which `Sim("file.toml")` reads."""
+        from slablab import machines
+
+        return machines.toml(self.document())
+
+    def __repr__(self) -> str:
+        if self.file is None:
+            return super().__repr__()
+        words = [repr(self.file), *(f"{k}={v!r}" for k, v in self.given if k != "values")]
+        return f"Sim({', '.join(words)})"
 
 
 def _figure(name: str, value: Value, has: Mapping[str, Any]) -> None:
