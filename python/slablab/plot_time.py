@@ -49,12 +49,13 @@ def time(
     shares = _merged(
         data.assign(part=data["part"].astype(str)), [c for c in (col, x) if c is not None and c in data.columns]
     )
-    if x not in data.columns:
+    keys = [c for c in data.columns if c not in ("part", "time_ps", "share_pct")]
+    if x not in keys and len(data[keys].drop_duplicates()) <= 1:
         # A single run: its one bar has no axis.
         data, shares, x = data.assign(run=""), shares.assign(run=""), "run"
     for role, name in (("x", x), ("col", col)):
         if name is not None and name not in data.columns:
-            raise unknown(role, name, [c for c in data.columns if c not in ("part", "time_ps", "share_pct")])
+            raise unknown(role, name, keys)
     panels = [None] if col is None else list(dict.fromkeys(data[col].dropna()))
     axes = plot._panels(len(panels), ax)
     colours = _colours(list(dict.fromkeys(shares["part"])))
