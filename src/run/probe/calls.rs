@@ -72,6 +72,9 @@ pub(super) fn pairs<'p, A: SlabAllocator<'p, Sim>>(sim: &Sim, alloc: &mut A, siz
 /// Objects that the paths are looked for with: several slabs, more than any queue holds.
 const OBJECTS: usize = 400;
 
+/// What one CPU does with the objects held, noting what it saw.
+type Step<'a> = dyn Fn(&<Sim as Machine>::Cpu, &mut Seen, &mut Vec<Object>) + Sync + 'a;
+/// How often each path of an operation asked for what.
 type Seen = BTreeMap<(u8, Path), BTreeMap<Tally, u64>>;
 
 /// What each path asks of the machine: fresh objects, all freed again, taken again, freed by another CPU, and hot pairs.
@@ -80,7 +83,7 @@ pub(super) fn paths<'p, A: SlabAllocator<'p, Sim>>(sim: &Sim, alloc: &mut A, siz
     let alloc = &*alloc;
     let state = Mutex::new((Seen::new(), Vec::new()));
     let last = sim.topology().cpus() as u16 - 1;
-    let on = |who: u16, step: &(dyn Fn(&<Sim as Machine>::Cpu, &mut Seen, &mut Vec<Object>) + Sync)| {
+    let on = |who: u16, step: &Step<'_>| {
         sim.boot(|cpu| {
             if cpu.id().0 == who {
                 let (mut seen, mut held) = std::mem::take(&mut *state.lock().expect("one CPU"));
