@@ -22,6 +22,7 @@ from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
 from slablab.store import Store
 from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
+from slablab.validate import Validation, validate
 
 if TYPE_CHECKING:
     from slablab.history import eras
@@ -75,6 +76,7 @@ __all__ = [
     "Sweep",
     "SweepInterrupted",
     "Tbench",
+    "Validation",
     "Workload",
     "__version__",
     "catalog",
@@ -86,4 +88,5 @@ __all__ = [
     "reproduce",
     "run",
     "sweep",
+    "validate",
 ]

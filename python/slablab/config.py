@@ -13,10 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from slablab import _core
 from slablab.values import Value, finite, plain, refused, shown, text, unknown, unknown_parameter
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("machine", "allocator", "workload")
 
@@ -37,8 +40,11 @@ def entry(part: str, name: str) -> dict[str, Any]:
     raise unknown(part, name, [e["name"] for e in entries])
 
 
-def parameters(part: str, name: str) -> list[str]:
-    """Names of the parameters that a machine, allocator or workload has."""
+def parameters(part: str, name: str, values: object = None) -> list[str]:
+    """Names of the parameters that a machine, allocator or workload has; `values`: those of a machine file."""
+    if values is not None:
+        every = {key: None for m in catalog()["machines"] if m["simulated"] for key in m["values"]}
+        return ["cpus", "placement", "pages", "fragment", "values", *every]
     found = entry(part, name)
     if part == "machine":
         return [*(p["name"] for p in found["parameters"]), *found["values"]]
@@ -135,7 +141,7 @@ class Named(Part):
     given: tuple[tuple[str, Value], ...]
 
     def _set(self, name: str, given: Mapping[str, object]) -> None:
-        known = parameters(self.part, text(self.part, name))
+        known = parameters(self.part, text(self.part, name), given.get("values"))
         for key, value in given.items():
             if key not in known:
                 raise unknown_parameter(self.part, key, value, known)
@@ -374,11 +380,15 @@ class Sim(Named):
     machine to order, derived from it. `pages` names the page allocator ("2.6.24", "6.1", "none", …), else it is that of
     the allocator's time; `fragment=(level, seed)` fragments its memory beforehand: level 0 leaves it whole, at 1 only
     single pages can be had. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
+    `Sim("file.toml")` reads a machine file (see `slablab machine show NAME --toml`); its figures go with the
+    configuration, so that a result does not hang on the file.
     """
 
     part = "machine"
     name: str
     given: tuple[tuple[str, Value], ...]
+    file: ClassVar[str | None] = None
+    """Name of the machine file it was read from."""
 
     def __init__(
         self,
@@ -388,20 +398,51 @@ class Sim(Named):
         placement: Literal["spread", "packed"] | None = None,
         pages: str | None = None,
         fragment: Sequence[float] | None = None,
+        values: Mapping[str, Any] | None = None,
         **figures: float | str | None,
     ) -> None:
+        if values is None and text("machine", name).endswith(".toml"):
+            from slablab import machines
+
+            object.__setattr__(self, "file", name)
+            name, values = machines.read(name)
         if name == "native":
             raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
         if placement not in (None, "spread", "packed"):
             raise refused("machine.placement", shown(placement), '"spread" or "packed"')
         _memory(pages, fragment)
-        self._set(name, {"cpus": cpus, "placement": placement, "pages": pages, "fragment": fragment, **figures})
-        values = entry("machine", name)["values"]
+        own = {} if values is None else {"values": values}
+        given = {"cpus": cpus, "placement": placement, "pages": pages, "fragment": fragment}
+        self._set(name, {**given, **own, **figures})
+        if values is not None:
+            from slablab import machines
+
+            machines.complete(self.document())
+            return
+        has = entry("machine", name)["values"]
         for figure, value in self.given:
-            if figure in values:
-                _figure(figure, value, values[figure])
+            if figure in has:
+                _figure(figure, value, has[figure])
             elif isinstance(value, bool | str) and figure in ALIASES:
                 raise refused(f"machine.{figure}", shown(value), "a number")
+
+    def figures(self) -> pd.DataFrame:
+        """Every figure of the machine, one row each: figure, value, unit, confidence, source."""
+        from slablab import machines
+
+        return machines.figures(self.document())
+
+    def toml(self) -> str:
+        """The machine as a machine file, which `Sim("file.toml")` reads."""
+        from slablab import machines
+
+        return machines.toml(self.document())
+
+    def __repr__(self) -> str:
+        if self.file is None:
+            return super().__repr__()
+        words = [repr(self.file), *(f"{k}={v!r}" for k, v in self.given if k != "values")]
+        return f"Sim({', '.join(words)})"
 
 
 ALIASES = ("threads_per_core", "nodes", "clock_ghz", "l2_kb")

@@ -240,7 +240,11 @@ def _blocks(axes: dict[str, Sequence[Any]], parts: dict[str, Sequence[Part]]) ->
     idle: dict[str, None] = {}
     for choice in itertools.product(*(parts[p] for p in PARTS)):
         documents: dict[str, dict[str, Any]] = {part.part: dict(part.document()) for part in choice}
-        known = {f"{p}.{name}" for p, d in documents.items() for name in config.parameters(p, str(d["name"]))}
+        known = {
+            f"{p}.{name}"
+            for p, d in documents.items()
+            for name in config.parameters(p, str(d["name"]), d.get("values"))
+        }
         own = {name: values for name, values in dotted.items() if name in known}
         used.update(own)
         for era in own.get("allocator.era", ()):

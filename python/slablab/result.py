@@ -150,6 +150,13 @@ class Result:
         """
         return self._frame("time")
 
+    def waits(self) -> pd.DataFrame:
+        """Who waits for whom: one row per lock and CPU, how long it waited and how long others waited for it, in ps.
+
+        Over all CPUs of a lock both columns have the same sum, and that is its part of `time()`. Empty on `Native`.
+        """
+        return self._frame("waits")
+
     def latency(self) -> pd.DataFrame:
         """How long the allocator's calls took: one row per operation and path, in ns.
 
@@ -374,6 +381,18 @@ class Sweep(Sequence[Result]):
     def timeline(self) -> pd.DataFrame:
         """`Result.timeline()` of every run, swept columns in front."""
         return self._stacked("timeline")
+
+    def time(self) -> pd.DataFrame:
+        """`Result.time()` of every run, swept columns in front."""
+        return self._stacked("time")
+
+    def latency(self) -> pd.DataFrame:
+        """`Result.latency()` of every run, swept columns in front."""
+        return self._stacked("latency")
+
+    def waits(self) -> pd.DataFrame:
+        """`Result.waits()` of every run, swept columns in front."""
+        return self._stacked("waits")
 
     def to_arrow(self, frame: str = "summary") -> ArrowTable:
         """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""

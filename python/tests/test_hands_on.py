@@ -101,5 +101,5 @@ def rewrite(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
-        rewrite(DOCS / name)
+    for page in PAGES:
+        rewrite(page)

@@ -191,6 +191,8 @@ pub struct Effort {
 pub struct Report {
     /// Acquisitions and waits per class of lock.
     pub locks: Vec<LockReport>,
+    /// Who waited for locks, and who was waited for, inside the measured time. Empty on Native.
+    pub waits: Vec<WaitReport>,
     /// Where the time of all CPUs went, in picoseconds: the parts add up to CPUs × measured time. Empty on Native.
     pub time: Vec<(String, u64)>,
     /// Latencies of the allocator's operations. Empty on Native.
@@ -203,6 +205,11 @@ pub struct Report {
     pub idle_ps: u64,
     /// Hash over all points of interaction: equal for equal runs. 0 where time is not ours.
     pub trace: u64,
+    /// Accesses to lines since the machine was made; and those of them that missed the first-level cache: served by the
+    /// second-level one, by the last-level one or another CPU's cache, by memory. 0 on Native.
+    pub accesses: u64,
+    /// See `accesses`.
+    pub beyond_l1: [u64; 3],
     /// Time is virtual.
     pub simulated: bool,
     /// Workers outnumber the host's cores.
@@ -220,6 +227,19 @@ pub struct LockReport {
     pub contended: u64,
     /// Time spent waiting, in picoseconds over all CPUs.
     pub wait_ps: u64,
+}
+
+/// Waiting for locks of one class, by one CPU and for one CPU. Over all CPUs the two are the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// Name of the class.
+    pub class: &'static str,
+    /// The CPU.
+    pub cpu: CpuId,
+    /// How long it waited, in picoseconds.
+    pub waited_ps: u64,
+    /// How long others waited while it held such a lock or handed it on, in picoseconds over all of them.
+    pub waited_for_ps: u64,
 }
 
 /// How a line is accessed.

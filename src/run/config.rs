@@ -36,6 +36,9 @@ pub struct MachineConfig {
     /// Which page allocator (see [`PageModel::named`]); that of the allocator's time when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<String>,
+    /// The figures of a machine file (JSON), where the machine is no preset; `name` is then the file's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Value>,
     /// Memory fragmented beforehand: level from 0 to 1, and seed (see [`Fragmentation`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragment: Option<(f64, u64)>,
@@ -112,7 +115,10 @@ impl MachineConfig {
 
     /// The simulated machine of this configuration.
     pub fn machinery(&self) -> Result<Machinery, Error> {
-        Machinery::preset(&self.name, &self.overrides, self.cpus, self.placement)
+        match &self.values {
+            Some(values) => Machinery::from_file(&self.name, values, &self.overrides, self.cpus, self.placement),
+            None => Machinery::preset(&self.name, &self.overrides, self.cpus, self.placement),
+        }
     }
 
     /// CPUs, logical nodes and MiB of memory per node of a native machine.

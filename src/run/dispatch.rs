@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, SlabAllocator};
 use crate::error::Error;
+use crate::machine::presets::Machinery;
 use crate::machine::sim::{Cancel, Schedule};
 use crate::machine::{Cpu, Machine, Native, Sim};
 use crate::page::Pages;
@@ -185,12 +186,12 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
         if config.machine.is_native() {
             let (cpus, nodes, mib) = config.machine.native_shape()?;
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
-            on_machine(Native::new(topology)?, config, job, cancel)
+            on_machine(Native::new(topology)?, config, None, job, cancel)
         } else {
             let hardware = config.machine.machinery()?;
             let jitter_ps = (hardware.number("jitter")? * 1000.0).round() as u64;
             let schedule = Schedule { seed: config.seed, jitter_ps, ..Schedule::default() };
-            on_machine(Sim::new(&hardware, schedule)?, config, job, cancel)
+            on_machine(Sim::new(&hardware, schedule)?, config, Some(&hardware), job, cancel)
         }
     }));
     let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
@@ -198,8 +199,14 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
     Ok(outcome)
 }
 
-fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel) -> Result<Outcome, Failure> {
-    let mut machine = machine;
+/// Runs on a machine that has been made; `hardware`: what it simulates (none: it is the host).
+fn on_machine<M: Machine>(
+    mut machine: M,
+    config: &Config,
+    hardware: Option<&Machinery>,
+    job: Job,
+    cancel: &Cancel,
+) -> Result<Outcome, Failure> {
     macro_rules! pick {
         ($($name:literal => $alloc:ty, $config:ty;)*) => {
             match name(&config.allocator) {
@@ -211,7 +218,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
-                                Job::Tasks(plan) => execute(&mut alloc, config, plan, cancel)?,
+                                Job::Tasks(plan) => execute(&mut alloc, config, hardware, plan, cancel)?,
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };
@@ -220,7 +227,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         gathered
                     };
                     gathered.machine(machine.report());
-                    Ok(gathered.outcome(config))
+                    Ok(gathered.outcome(config, hardware))
                 })*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names)).into()),
             }
@@ -233,18 +240,14 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
 fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
     config: &Config,
+    hardware: Option<&Machinery>,
     plan: Plan,
     cancel: &Cancel,
 ) -> Result<report::Gathered, Failure> {
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
-    let simulated = !config.machine.is_native();
+    let simulated = hardware.is_some();
     let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
-    let rules = if simulated {
-        let hardware = config.machine.machinery()?;
-        Rules::named(&hardware.word("sched").unwrap_or_default(), hardware.kernel())
-    } else {
-        Rules::V2_6_24
-    };
+    let rules = hardware.map_or(Rules::V2_6_24, |h| Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()));
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
     let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
     if totals.cancelled {
@@ -312,15 +315,64 @@ mod tests {
             "workload": { "name": "tbench", "clients": 3, "seconds": 0.01, "warmup": 0.01 },
         }))
         .unwrap();
-        let schedule = Schedule { seed: 1, always_suspend, ..Schedule::default() };
-        let sim = Sim::new(&config.machine.machinery().unwrap(), schedule).unwrap();
-        let outcome = on_machine(sim, &config, job(&config).unwrap(), &Cancel::default()).unwrap();
-        outcome.to_json()["result"].to_string()
+        on_sim(&config, Schedule { seed: 1, always_suspend, ..Schedule::default() }, |sim| sim).to_string()
+    }
+
+    /// The result of a run on the machine that `changed` makes of the configuration's.
+    fn on_sim(config: &Config, schedule: Schedule, changed: impl Fn(Sim) -> Sim) -> Value {
+        let hardware = config.machine.machinery().unwrap();
+        let sim = changed(Sim::new(&hardware, schedule).unwrap());
+        let outcome = on_machine(sim, config, Some(&hardware), job(config).unwrap(), &Cancel::default()).unwrap();
+        outcome.to_json()["result"].take()
     }
 
     #[test]
     fn running_ahead_between_points_of_interaction_changes_no_result() {
         assert_eq!(traced(false), traced(true));
+    }
+
+    /// A script that takes and returns objects of two caches, kmallocs and pages on eight CPUs, by a fixed sequence.
+    fn mixed_script() -> Value {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % below
+        };
+        let mut full = [false; 200];
+        let mut ops: Vec<Value> = Vec::new();
+        for _ in 0..4000 {
+            let (slot, cpu) = (next(200) as usize, next(8));
+            let op = match (full[slot], slot % 8) {
+                (true, 0) => json!({ "free_pages": { "slot": slot } }),
+                (true, 1) => json!({ "kfree": { "slot": slot } }),
+                (true, _) => json!({ "free": { "slot": slot } }),
+                (_, 0) => json!({ "alloc_pages": { "order": slot / 8 % 3, "slot": slot } }),
+                (_, 1) => json!({ "kmalloc": { "bytes": 40 + 9 * slot, "slot": slot } }),
+                _ => json!({ "alloc": { "cache": slot % 2, "slot": slot } }),
+            };
+            full[slot] = !full[slot];
+            ops.push(json!({ "cpu": cpu, "op": op }));
+        }
+        ops.push(json!({ "op": { "checkpoint": { "name": "mixed" } } }));
+        ops.push(json!({ "op": { "shrink": { "cache": 0 } } }));
+        ops.push(json!({ "op": { "checkpoint": { "name": "shrunk" } } }));
+        json!({ "name": "script", "caches": [{ "name": "a", "size": 104 }, { "name": "b", "size": 1000 }], "ops": ops })
+    }
+
+    #[test]
+    fn what_the_code_does_hangs_on_no_cost() {
+        for allocator in crate::allocators!(allocator_names) {
+            let config = json!({ "machine": "opteron-2x4-2007", "allocator": allocator, "workload": mixed_script() });
+            let config = Config::from_json(&config).unwrap();
+            let charged = on_sim(&config, Schedule::default(), |sim| sim);
+            let free = on_sim(&config, Schedule::default(), Sim::free_of_charge);
+            let elapsed = |result: &Value| result["summary"]["elapsed_s"].as_f64().unwrap();
+            assert!(elapsed(&free) < 1e-5 && elapsed(&charged) > 1e-3, "{allocator}");
+            assert_eq!(charged["checkpoints"], free["checkpoints"], "{allocator}");
+            for frame in ["caches", "stats", "pages", "page_stats"] {
+                assert_eq!(charged["frames"][frame], free["frames"][frame], "{allocator}: {frame}");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod geometry;
 mod mapped;
 mod measured;
 mod net;
+mod probe;
 mod report;
 mod result;
 mod sched;
@@ -20,10 +21,11 @@ pub use crate::machine::sim::Cancel;
 pub use catalog::catalog;
 pub use config::{Config, MachineConfig};
 pub use geometry::geometry;
+pub use probe::probe;
 pub use result::{Column, Frame, Outcome};
 pub use sweep::run_many;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::alloc::tool::Report;
 use crate::error::Error;
@@ -75,6 +77,36 @@ pub fn sysfs(tool: &str, cache: &str) -> Result<Value, Error> {
 
 fn read(tool: &str) -> Result<Report, Error> {
     serde_json::from_str(tool).map_err(|e| Error::new("tool", format!("{} bytes", tool.len()), e.to_string()))
+}
+
+/// The simulated machine of a part of a configuration, `{"name", "cpus", …}`: every figure with its unit, source and
+/// confidence, the CPUs in use with their places, and the memory of each node.
+pub fn machine(given: &Value) -> Result<Value, Error> {
+    let config = Config::from_json(&json!({
+        "machine": given,
+        "allocator": "null",
+        "workload": { "name": "script", "ops": [] },
+    }))?;
+    if config.machine.is_native() {
+        return Err(Error::new("machine", "\"native\"", "a simulated machine"));
+    }
+    let hardware = config.machine.machinery()?;
+    let topology = hardware.topology();
+    let cpus: Vec<Value> = topology
+        .cpu_ids()
+        .map(|cpu| {
+            let p = topology.place(cpu);
+            json!({ "cpu": cpu.0, "socket": p.socket, "core": p.core, "l2": p.l2, "llc": p.llc, "node": p.node.0 })
+        })
+        .collect();
+    let memory: Vec<u64> = topology.node_ids().map(|n| topology.node_bytes(n)).collect();
+    Ok(json!({
+        "name": hardware.name,
+        "placement": hardware.placement,
+        "values": hardware.values,
+        "cpus": cpus,
+        "node_bytes": memory,
+    }))
 }
 
 /// Runs one configuration (as given or expanded).

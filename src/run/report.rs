@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::alloc::tool::{Directory, Report};
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
-use crate::machine::{LatencyReport, Machine, Native, Operation, Report as MachineReport};
+use crate::machine::presets::Machinery;
+use crate::machine::{LatencyReport, Machine, Native, Operation, Report as MachineReport, WaitReport};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
@@ -156,6 +157,7 @@ impl Gathered {
 
     /// Adds locks and idle time.
     pub(super) fn machine(&mut self, report: MachineReport) {
+        self.waits(&report.waits);
         let cpu_ps = self.cpus as f64 * self.elapsed * 1e12;
         let pct = |ps: u64| if report.simulated { json!(100.0 * ps as f64 / cpu_ps) } else { Value::Null };
         let waited: u64 = report.locks.iter().map(|l| l.wait_ps).sum();
@@ -165,6 +167,13 @@ impl Gathered {
         self.summary.insert("oversubscribed".into(), json!(report.oversubscribed));
         self.summary.insert("inversions".into(), json!(report.inversions));
         self.summary.insert("max_inversion_ns".into(), json!(report.max_inversion_ps as f64 / 1000.0));
+        let served = |missed: u64| match report.accesses {
+            0 => Value::Null,
+            all => json!(100.0 * (all - missed) as f64 / all as f64),
+        };
+        let [l2, far, memory] = report.beyond_l1;
+        self.summary.insert("l1_hit_pct".into(), served(l2 + far + memory));
+        self.summary.insert("l2_hit_pct".into(), served(far + memory));
         self.summary.insert("trace".into(), json!(format!("{:016x}", report.trace)));
         let column = |f: &dyn Fn(&crate::machine::LockReport) -> u64| Column::U64(report.locks.iter().map(f).collect());
         self.frames.push(Frame {
@@ -208,7 +217,22 @@ impl Gathered {
         });
     }
 
-    pub(super) fn outcome(self, config: &Config) -> Outcome {
+    /// Adds who waited and who was waited for.
+    pub(super) fn waits(&mut self, waits: &[WaitReport]) {
+        let column = |f: &dyn Fn(&WaitReport) -> u64| Column::U64(waits.iter().map(f).collect());
+        self.frames.push(Frame {
+            name: "waits",
+            columns: vec![
+                ("lock".into(), Column::Str(waits.iter().map(|w| w.class.to_string()).collect())),
+                ("cpu".into(), column(&|w| u64::from(w.cpu.0))),
+                ("waited_ps".into(), column(&|w| w.waited_ps)),
+                ("waited_for_ps".into(), column(&|w| w.waited_for_ps)),
+            ],
+        });
+    }
+
+    /// The result of a run of `config`; `hardware`: what was simulated.
+    pub(super) fn outcome(self, config: &Config, hardware: Option<&Machinery>) -> Outcome {
         let mut row = Map::new();
         row.insert("machine".into(), json!(config.machine.name));
         row.insert("cpus".into(), json!(config.machine.cpus));
@@ -217,7 +241,7 @@ impl Gathered {
             row.insert("fragment".into(), json!(level));
             row.insert("fragment_seed".into(), json!(seed));
         }
-        if let Ok(hardware) = config.machine.machinery() {
+        if let Some(hardware) = hardware {
             row.insert("kernel".into(), json!(hardware.word("kernel")));
         }
         for (key, value) in &config.machine.overrides {

@@ -27,7 +27,7 @@ impl<M: Machine> Slub<'_, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
-        cpu.leave_fast_path();
+        // A hit in a sheaf is a fast path too; what lies beyond says that it is none.
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         if cache.limits.sheaf_capacity > 0
             && let Some(object) = self.alloc_sheaf(cpu, cache, want)
