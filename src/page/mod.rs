@@ -17,6 +17,7 @@ mod fragment;
 mod frame;
 mod marks;
 mod model;
+mod observe;
 mod path;
 mod pcp;
 mod report;
@@ -25,12 +26,14 @@ mod verify;
 pub use fragment::{Fragmentation, extfrag_percent, fragmentation_index, unusable_index};
 pub use frame::{Field, FrameList, Pfn};
 pub use model::PageModel;
+pub use observe::{Observer, Taken};
 pub use report::PageStats;
 
 use crate::error::Error;
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::units::{NodeId, Order, PAGE_SIZE, Picos};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use buddy::Zone;
@@ -109,6 +112,8 @@ pub struct Pages<'m, M: Machine> {
     one_in: AtomicU64,
     /// How many have.
     struck: AtomicU64,
+    /// Who hears of every object, if anyone.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -179,7 +184,18 @@ impl<'m, M: Machine> Pages<'m, M> {
             one_in: AtomicU64::new(0),
             struck: AtomicU64::new(0),
             model,
+            observer: None,
         })
+    }
+
+    /// From now on `observer` hears of every object that a run takes and gives back. Before a run.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+    /// Who watches.
+    #[inline]
+    pub fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
     }
 
     /// Which release's page allocator this is.

@@ -7,6 +7,8 @@ mod exec;
 mod mapped;
 mod measured;
 mod net;
+mod objects;
+mod profile;
 mod report;
 mod result;
 mod sched;
@@ -53,4 +55,9 @@ pub fn expand(given: &Value) -> Result<Value, Error> {
 /// Runs one configuration (as given or expanded).
 pub fn run(config: &Value, cancel: &Cancel) -> Result<Outcome, Failure> {
     dispatch::run(&Config::from_json(config)?, cancel)
+}
+
+/// Runs tasks that are not in the registry, on the machine and the allocator of a configuration; its workload is put aside.
+pub fn run_plan(config: &Value, plan: crate::workload::Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+    dispatch::run_plan(&Config::from_json(config)?, plan, cancel)
 }
