@@ -85,7 +85,7 @@ fn complete_allocator(given: &Value) -> Result<Value, Error> {
 /// What a configuration asks to run.
 enum Job {
     /// Tasks, as a workload of the registry plans them.
-    Tasks(Plan),
+    Tasks(Box<Plan>),
     /// An explicit list of operations.
     Script(Script),
 }
@@ -148,7 +148,7 @@ fn job(config: &Config) -> Result<Job, Error> {
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus))),)*
+                $($name => Ok(Job::Tasks(Box::new(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus)))),)*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -164,7 +164,7 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
 
 /// The same with tasks from elsewhere.
 pub(super) fn run_plan(config: &Config, plan: Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
-    run_job(config, || Ok(Job::Tasks(plan)), cancel)
+    run_job(config, || Ok(Job::Tasks(Box::new(plan))), cancel)
 }
 
 fn run_job(config: &Config, job: impl FnOnce() -> Result<Job, Error>, cancel: &Cancel) -> Result<Outcome, Failure> {
@@ -204,7 +204,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
-                                Job::Tasks(plan) => execute(&mut alloc, config, plan, recorder.as_deref(), cancel)?,
+                                Job::Tasks(plan) => execute(&mut alloc, config, *plan, recorder.as_deref(), cancel)?,
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };

@@ -326,7 +326,7 @@ pub(super) struct Rest<'p, M: Machine> {
     sched: Scheduler<M>,
     net: Net<M>,
     objects: Objects<M>,
-    tasks: Vec<Box<Running>>,
+    tasks: Vec<Running>,
     deferred: Vec<VecDeque<(Picos, objects::Held)>>,
 }
 

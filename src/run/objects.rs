@@ -318,7 +318,7 @@ impl<M: Machine> Objects<M> {
     pub(super) fn tear_down<'p, A: SlabAllocator<'p, M>>(
         &self,
         c: &mut Context<'_, 'p, M, A>,
-        tasks: &mut [Box<Running>],
+        tasks: &mut [Running],
         deferred: &mut [VecDeque<(Picos, Held)>],
     ) {
         for task in tasks {

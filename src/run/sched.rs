@@ -289,12 +289,12 @@ impl<M: Machine> Scheduler<M> {
     }
 
     /// All tasks, wherever they are, in order of their numbers. When no CPU runs.
-    pub(super) fn drain(&mut self) -> Vec<Box<Running>> {
+    pub(super) fn drain(&mut self) -> Vec<Running> {
         let queued = self.queues.iter_mut().flat_map(|q| std::mem::take(&mut q.get_mut().waiting));
-        let mut all: Vec<Box<Running>> = queued.collect();
+        let mut all: Vec<Running> = queued.map(|task| *task).collect();
         for parked in &mut self.parked {
             if let Parked::Asleep(task) = std::mem::replace(parked.get_mut().unwrap(), Parked::Awake) {
-                all.push(task);
+                all.push(*task);
             }
         }
         all.sort_by_key(|t| t.id);

@@ -146,7 +146,7 @@ impl Task for Submitter {
             1 => Op::Syscall,
             2..10 => {
                 let slot = (phase - 2) / 2;
-                if phase % 2 == 0 {
+                if phase.is_multiple_of(2) {
                     Op::Alloc { what: What::Cache(slot), into: slot }
                 } else {
                     Op::Touch { slot, bytes: PARTS[slot as usize].2, write: true }
