@@ -512,7 +512,7 @@ class Oltp(Typed):
     """tasks that submit transactions"""
     irq_cpus: int = 1
     """CPUs that complete I/O, from CPU 0 on; one disk queue each"""
-    depth: int = 128
+    depth: int = 256
     """I/Os under way per disk queue, 1..65536"""
     disk_us: float = 500.0
     """time of an I/O on its disk"""

@@ -45,7 +45,7 @@ impl Default for Oltp {
         Oltp {
             submitters: 32,
             irq_cpus: 1,
-            depth: 128,
+            depth: 256,
             disk_us: 500.0,
             ios: 10,
             user_us: 200.0,
