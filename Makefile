@@ -37,6 +37,7 @@ oracle:
 bench: $(STAMPS)/build
 	cargo bench --locked $(ARGS)
 	$(BIN)/python benches/overhead.py
+	$(BIN)/slablab bench workloads
 
 # Formatting and lints alone.
 lint: $(STAMPS)/build $(STAMPS)/test

@@ -9,11 +9,33 @@ Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame
 
 from typing import TYPE_CHECKING, Any
 
-from slablab import plot
+from slablab import compose, plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
 from slablab.compare import regressions
-from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
+from slablab.config import (
+    Aim7,
+    Allocator,
+    Boot,
+    Compose,
+    Cpu2k,
+    Dbench,
+    Kbuild,
+    Native,
+    Null,
+    Oltp,
+    Script,
+    Sim,
+    Slab,
+    SlabTest,
+    Slob,
+    Slqb,
+    Slub,
+    Specjbb,
+    Tbench,
+    Workload,
+    catalog,
+)
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
 from slablab.geometry import Geometry, geometry
@@ -50,14 +72,21 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Aim7",
     "Allocator",
+    "Boot",
+    "Compose",
     "ConfigError",
+    "Cpu2k",
+    "Dbench",
     "Experiment",
     "Geometry",
+    "Kbuild",
     "Kernel",
     "MissingExtra",
     "Native",
     "Null",
+    "Oltp",
     "OtherVersionWarning",
     "OversubscribedWarning",
     "Plan",
@@ -68,9 +97,11 @@ __all__ = [
     "Sim",
     "Slab",
     "SlabCorruption",
+    "SlabTest",
     "Slob",
     "Slqb",
     "Slub",
+    "Specjbb",
     "Store",
     "StoreError",
     "Sweep",
@@ -80,6 +111,7 @@ __all__ = [
     "Workload",
     "__version__",
     "catalog",
+    "compose",
     "eras",
     "geometry",
     "plan",

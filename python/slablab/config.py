@@ -524,6 +524,215 @@ class Tbench(Typed):
 
 
 @config
+class Dbench(Typed):
+    """File-server traffic on a local file system: the load of tbench without the network."""
+
+    part = "workload"
+    kind = "dbench"
+    clients: int = 8
+    """clients, one task each"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0 (files on a disk), 6.1 or 6.18 (in memory)"""
+    file_pages: int = 1024
+    """pages of files that a client keeps, 32..1048576"""
+    user_us: float = 2.0
+    """user work of an operation"""
+    seconds: float = 0.2
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Kbuild(Typed):
+    """`make -jN`: processes, path look-ups and page faults of compilations."""
+
+    part = "workload"
+    kind = "kbuild"
+    jobs: int = 16
+    """compilations at the same time (make -jN)"""
+    mix: Literal["gcc", "shell"] = "gcc"
+    """a unit is a compilation with gcc, or a pass of a shell script: gcc or shell"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
+    user_ms: float = 250.0
+    """user work of a unit"""
+    seconds: float = 4.0
+    """seconds measured, virtual on Sim"""
+    warmup: float = 1.0
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Aim7(Typed):
+    """Multiuser job mix: files, processes, pipes, signals, disk blocks, arithmetic."""
+
+    part = "workload"
+    kind = "aim7"
+    tasks: int = 16
+    """tasks at the same time, each with a child for its forks"""
+    job: str = "all"
+    """all, or one of creat, link, fork, exec, pipe, signal, disk, arithmetic"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
+    user_us: float = 500.0
+    """user work of a job"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.2
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Oltp(Typed):
+    """Database I/O: objects taken by submitters on all CPUs, freed by the disks' interrupt handlers."""
+
+    part = "workload"
+    kind = "oltp"
+    submitters: int = 32
+    """tasks that submit transactions"""
+    irq_cpus: int = 1
+    """CPUs that complete I/O, from CPU 0 on; one disk queue each"""
+    depth: int = 256
+    """I/Os under way per disk queue, 1..65536"""
+    disk_us: float = 500.0
+    """time of an I/O on its disk"""
+    ios: int = 10
+    """I/Os of a transaction"""
+    user_us: float = 200.0
+    """user work of a transaction"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Specjbb(Typed):
+    """Java server benchmark: a null test, little kernel allocation after start."""
+
+    part = "workload"
+    kind = "specjbb"
+    warehouses: int = 8
+    """warehouses, one task each; at least one per CPU"""
+    step_us: float = 500.0
+    """mean user work between two steps into the kernel, 1..1000"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "spin"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Cpu2k(Typed):
+    """SPEC CPU2000: a null test, page faults and nothing else."""
+
+    part = "workload"
+    kind = "cpu2k"
+    copies: int = 8
+    """copies of the benchmark, one task each; at least one per CPU"""
+    step_us: float = 500.0
+    """mean user work between two steps into the kernel, 1..1000"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "spin"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Boot(Typed):
+    """Footprint after a boot: a recorded one, its live objects scaled, or a histogram.
+
+    `caches()` of the result shows the objects in place. A histogram is rows of one's own, or read from a file, a CSV or
+    a saved /proc/slabinfo: `Boot(source="histogram", histogram=sl.compose.read_histogram("slabinfo.txt"))`.
+    """
+
+    part = "workload"
+    kind = "boot"
+    source: str = "slub-6.1"
+    """recorded on 6.1 with one CPU: slub-6.1, slab-6.1 or slob-6.1; january-2008; or histogram"""
+    scale: float | None = None
+    """leave out what the boot freed, and take this many times the live objects; none: replay all of it"""
+    histogram: Sequence[tuple[str, int, int]] = ()
+    """rows of live objects, with source=histogram: cache, bytes of an object, number"""
+
+    def __post_init__(self) -> None:
+        copied(self, "histogram", '("dentry", 192, 2000)', list, tuple)
+
+
+@config
+class SlabTest(Typed):
+    """The in-kernel microbenchmark: bursts, pairs, remote frees and bulk calls, cycles per operation.
+
+    `laps()` of the result is its table.
+    """
+
+    part = "workload"
+    kind = "slab_test"
+    shape: str = "all"
+    """all, or one of burst, pair, burst_all, pair_all, remote_free, one_allocator, bulk"""
+    size: int | None = None
+    """one object size, 1..4194304; none: 8, 16, .. 16384"""
+    objects: int = 1000
+    """objects that each CPU allocates in a shape"""
+
+
+@config
+class Compose(Typed):
+    """Tasks put together from primitives: loops of alloc, free, send, recv, touch, work.
+
+    `slablab.compose` has a function for each; `Workload(tasks=[…])` is the same.
+    """
+
+    part = "workload"
+    kind = "compose"
+    caches: Sequence[Mapping[str, Any]] = ()
+    """caches that steps name: name, size, align, flags"""
+    queues: Sequence[Mapping[str, Any]] = ()
+    """queues that steps name: name, capacity (messages), delay_us"""
+    tasks: Sequence[Mapping[str, Any]] = ()
+    """
+    tasks: loop (steps: alloc, free, touch, copy, send, recv, work, pause, syscall, yield, done, repeat),
+    count, cpu, urgent
+    """
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+    def __post_init__(self) -> None:
+        copied(self, "caches", '{"name": "dentry", "size": 208}', Mapping)
+        copied(self, "queues", '{"name": "disk", "capacity": 64}', Mapping)
+        copied(self, "tasks", '{"loop": [{"work": {"us": 5}}]}', Mapping)
+
+
+def copied(made: Typed, name: str, example: str, *kinds: type) -> None:
+    """Makes a list of entries of these kinds the config's own: what the caller does to his later does not reach it."""
+    given = getattr(made, name)
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise refused(f"workload.{name}", shown(given), f"a list of entries as {example}")
+    entries = list(given)
+    for at, one in enumerate(entries):
+        if not isinstance(one, kinds):
+            raise refused(f"workload.{name}[{at}]", shown(one), f"an entry as {example}")
+    object.__setattr__(made, name, plain(entries, f"workload.{name}"))
+
+
+@config
 class Script(Typed):
     """An explicit list of operations, each on the CPU it names, one at a time.
 
@@ -544,38 +753,35 @@ class Script(Typed):
     """
 
     def __post_init__(self) -> None:
-        # A copy in plain lists and dicts: what the caller does to his own later does not reach this one.
-        for name, example in (("caches", '{"name": "dentry", "size": 208}'), ("ops", '{"op": {"free": {"slot": 7}}}')):
-            given = getattr(self, name)
-            if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-                raise refused(f"workload.{name}", shown(given), f"a list of entries as {example}")
-            entries = list(given)
-            for at, one in enumerate(entries):
-                if not isinstance(one, Mapping):
-                    raise refused(f"workload.{name}[{at}]", shown(one), f"an entry as {example}")
-            object.__setattr__(self, name, plain(entries, f"workload.{name}"))
+        copied(self, "caches", '{"name": "dentry", "size": 208}', Mapping)
+        copied(self, "ops", '{"op": {"free": {"slot": 7}}}', Mapping)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Workload(Named):
-    """Any workload of the catalog by name: `Workload("tbench", clients=4)`."""
+    """Any workload of the catalog by name: `Workload("tbench", clients=4)`.
+
+    Without a name it is one's own, put together from primitives: `Workload(tasks=[…])` (see `slablab.compose`).
+    """
 
     part = "workload"
     name: str
     given: tuple[tuple[str, Value], ...]
 
-    def __init__(self, name: str, **parameters: Value) -> None:
+    def __init__(self, name: str = "compose", **parameters: Any) -> None:
         self._set(name, parameters)
 
 
 MachineLike: TypeAlias = Sim | Native | str
 AllocatorLike: TypeAlias = AllocatorConfig | Allocator | str
-WorkloadLike: TypeAlias = Tbench | Script | Workload | str
+WorkloadLike: TypeAlias = Typed | Workload | str
 
 TYPED: dict[str, dict[str, type[Typed]]] = {
     "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
     "machine": {"native": Native},
-    "workload": {"tbench": Tbench, "script": Script},
+    "workload": {
+        cls.kind: cls for cls in (Tbench, Dbench, Kbuild, Aim7, Oltp, Specjbb, Cpu2k, Boot, SlabTest, Compose, Script)
+    },
 }
 
 
@@ -609,9 +815,9 @@ def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
     return made
 
 
-def workload(given: WorkloadLike) -> Tbench | Script | Workload:
+def workload(given: WorkloadLike) -> Typed | Workload:
     """The workload that a string or an object means."""
-    if isinstance(given, Tbench | Script | Workload):
+    if isinstance(given, Workload) or (isinstance(given, Typed) and given.part == "workload"):
         return given
-    made: Tbench | Script | Workload = build("workload", text("workload", given), {})
+    made: Typed | Workload = build("workload", text("workload", given), {})
     return made

@@ -55,6 +55,7 @@ class Result:
         self.repeat = repeat
         """Which repeat of its cell it is, from 0."""
         self._summary: Row = parsed["summary"]
+        self._profile: dict[str, Column] | None = self._frames.get("profile")
 
     @property
     def throughput(self) -> float:
@@ -165,6 +166,30 @@ class Result:
         """
         return self._frame("latency")
 
+    def laps(self) -> pd.DataFrame:
+        """What a workload timed itself (`SlabTest`): one row per test, part, size and bulk.
+
+        `operations`, and `ns` and `cycles` of one of them (cycles of the machine's clock; natively of the host's, if it
+        says which it has). Empty for workloads without a stopwatch.
+        """
+        return self._frame("laps")
+
+    def profile(self) -> pd.DataFrame:
+        """The allocation profile: one row per cache and kmalloc class that the workload used, most used first.
+
+        `allocs`, `frees` and both per operation, `free_remote_pct` (freed on another CPU), `life_p50`, `life_p90`,
+        `life_p99` (allocations of all caches between an object's allocation and its free; lower ends of powers of two),
+        `life_mean_us`, `in_flight_peak` (objects). kmalloc classes are the same for every allocator.
+
+        It is made at the first call by running the configuration once more with a recorder, which takes no virtual
+        time: a simulated run is the same run. On `Native` it is another run, slowed down by the recorder.
+        """
+        if self._profile is None:
+            from slablab import _core
+
+            self._profile = _core.run(json.dumps(self.config | {"profile": True}))[1].get("profile", {})
+        return _made(self._profile)
+
     def buddyinfo(self) -> str:
         """The text of /proc/buddyinfo at the end of the run."""
         return self.texts["buddyinfo"]
@@ -260,10 +285,13 @@ class Result:
         return f"<Result {describe(self.config)}: {self.throughput:.6g} {self.unit}>"
 
     def _frame(self, name: str) -> pd.DataFrame:
-        import pandas as pd
+        return _made(self._frames.get(name, {}))
 
-        columns = self._frames.get(name, {})
-        return pd.DataFrame({c: _words(v) if isinstance(v, tuple) else v for c, v in columns.items()})
+
+def _made(columns: Mapping[str, Column]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({c: _words(v) if isinstance(v, tuple) else v for c, v in columns.items()})
 
 
 class Sweep(Sequence[Result]):

@@ -186,6 +186,8 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
         Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
     }
+    /// For replays of a boot: the kernel made this cache before it counted its CPUs. Only SLAB's caches remember that.
+    fn made_before_cpus(&mut self, _cache: CacheId) {}
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;

@@ -80,6 +80,13 @@ impl Native {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    /// Clock of the host's first CPU, if it says so.
+    pub fn host_ghz() -> Option<f64> {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|l| l.starts_with("cpu MHz"))?;
+        line.split(':').nth(1)?.trim().parse::<f64>().ok().map(|mhz| mhz / 1000.0)
+    }
+
     /// True if workers outnumber the host's cores, so that waits depend on the host's scheduler.
     pub fn oversubscribed(&self) -> bool {
         self.topology.cpus() > Native::host_cores()

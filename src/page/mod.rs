@@ -19,6 +19,7 @@ mod frame;
 mod map;
 mod marks;
 mod model;
+mod observe;
 mod path;
 mod pcp;
 mod report;
@@ -29,12 +30,14 @@ pub use fragment::{Fragmentation, extfrag_percent, fragmentation_index, unusable
 pub use frame::{Field, FrameList, Pfn};
 pub use map::Cell;
 pub use model::PageModel;
+pub use observe::{Observer, Taken};
 pub use report::PageStats;
 
 use crate::error::Error;
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::units::{NodeId, Order, PAGE_SIZE, Picos};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use asker::Ledger;
@@ -119,6 +122,8 @@ pub struct Pages<'m, M: Machine> {
     one_in: AtomicU64,
     /// How many have.
     struck: AtomicU64,
+    /// Who hears of every object, if anyone.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -193,7 +198,18 @@ impl<'m, M: Machine> Pages<'m, M> {
             one_in: AtomicU64::new(0),
             struck: AtomicU64::new(0),
             model,
+            observer: None,
         })
+    }
+
+    /// From now on `observer` hears of every object that a run takes and gives back. Before a run.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+    /// Who watches.
+    #[inline]
+    pub fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
     }
 
     /// Which release's page allocator this is.

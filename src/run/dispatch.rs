@@ -1,6 +1,7 @@
 //! From names to types, once: the one place that matches on allocator, machine and workload.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -15,11 +16,12 @@ use crate::machine::{Cpu, Machine, Native, Sim};
 use crate::page::Pages;
 use crate::spec::CacheId;
 use crate::topology::Topology;
-use crate::units::PAGE_SIZE;
+use crate::units::{PAGE_SIZE, Picos};
 use crate::workload::script::{Script, ScriptOp};
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
+use super::profile::Recorder;
 use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
 
@@ -51,7 +53,7 @@ pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
     config.allocator = complete_allocator(&config.allocator)?;
     config.machine.page_model(era(&config.allocator))?;
     config.machine.fragmentation()?;
-    config.workload = complete_workload(&config.workload)?;
+    config.workload = complete_workload(&config.workload, config.machine.cpus.unwrap_or(1) as u16)?;
     Ok(())
 }
 
@@ -111,7 +113,7 @@ fn complete_allocator(given: &Value) -> Result<Value, Error> {
 /// What a configuration asks to run.
 enum Job {
     /// Tasks, as a workload of the registry plans them.
-    Tasks(Plan),
+    Tasks(Box<Plan>),
     /// An explicit list of operations.
     Script(Script),
 }
@@ -147,14 +149,18 @@ fn entries<T: serde::de::DeserializeOwned>(field: &str, given: Value) -> Result<
     list.into_iter().enumerate().map(entry).collect()
 }
 
-fn complete_workload(given: &Value) -> Result<Value, Error> {
+fn complete_workload(given: &Value, cpus: u16) -> Result<Value, Error> {
     if name(given) == "script" {
         return Ok(with_name("script", json!(script(given)?)));
     }
     macro_rules! complete {
         ($($name:literal => $workload:ty;)*) => {
             match name(given) {
-                $($name => Ok(with_name($name, json!(<$workload as Workload>::from_json(given)?))),)*
+                $($name => {
+                    let full = <$workload as Workload>::from_json(given)?;
+                    full.check_on(cpus)?;
+                    Ok(with_name($name, json!(full)))
+                })*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -166,10 +172,11 @@ fn job(config: &Config) -> Result<Job, Error> {
     if name(&config.workload) == "script" {
         return Ok(Job::Script(script(&config.workload)?));
     }
+    let cpus = config.machine.cpus.unwrap_or(1) as u16;
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan(config.seed))),)*
+                $($name => Ok(Job::Tasks(Box::new(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus)))),)*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -180,9 +187,18 @@ fn job(config: &Config) -> Result<Job, Error> {
 /// Runs a completed configuration. A panic of the core becomes a failure with its message. The host's `wall_s` is all of
 /// this: the start of the world and its end count.
 pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
+    run_job(config, || job(config), cancel)
+}
+
+/// The same with tasks from elsewhere.
+pub(super) fn run_plan(config: &Config, plan: Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+    run_job(config, || Ok(Job::Tasks(Box::new(plan))), cancel)
+}
+
+fn run_job(config: &Config, job: impl FnOnce() -> Result<Job, Error>, cancel: &Cancel) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let job = job(config)?;
+        let job = job()?;
         if config.machine.is_native() {
             let (cpus, nodes, mib) = config.machine.native_shape()?;
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
@@ -215,10 +231,14 @@ fn on_machine<M: Machine>(
                     let mut gathered = {
                         let model = config.machine.page_model(era(&config.allocator))?;
                         let mut pages = Pages::fragmented(&machine, model, config.machine.fragmentation()?)?;
+                        let recorder = config.profile.then(|| Arc::new(Recorder::default()));
+                        if let Some(recorder) = &recorder {
+                            pages.observe(recorder.clone());
+                        }
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
-                                Job::Tasks(plan) => execute(&mut alloc, config, hardware, plan, cancel)?,
+                                Job::Tasks(plan) => execute(&mut alloc, config, hardware, *plan, recorder.as_deref(), cancel)?,
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };
@@ -242,21 +262,41 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     config: &Config,
     hardware: Option<&Machinery>,
     plan: Plan,
+    recorder: Option<&Recorder>,
     cancel: &Cancel,
 ) -> Result<report::Gathered, Failure> {
+    let specs = plan.caches.clone();
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
+    plan.links.early.iter().for_each(|cache| alloc.made_before_cpus(caches[*cache as usize]));
     let simulated = hardware.is_some();
     let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
     let rules = hardware.map_or(Rules::V2_6_24, |h| Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()));
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
+    let as_left = plan.links.as_left;
+    let warm = Picos::from_secs_f64(plan.warmup_s);
+    if let Some(recorder) = recorder {
+        recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0));
+    }
+    let (mut totals, rest) = Executor::new(&*alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
+    if let Some(recorder) = recorder {
+        recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(totals.elapsed).0));
+    }
+    if as_left {
+        totals.as_left = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id))).collect();
+    }
+    rest.tear_down(&*alloc);
+    totals.ghz = hardware.map_or_else(Native::host_ghz, |h| h.number("freq").ok());
     if totals.cancelled {
         return Err(Failure::Cancelled);
     }
     alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
-    Ok(report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit))
+    let gathered = report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit);
+    let Some(recorder) = recorder else { return Ok(gathered) };
+    let names: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
+    let specs: Vec<_> = caches.into_iter().zip(specs).collect();
+    Ok(gathered.with_frame(recorder.frame(&specs, &names, totals.cpu.ops)))
 }
 
 /// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.

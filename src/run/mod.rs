@@ -8,7 +8,9 @@ mod geometry;
 mod mapped;
 mod measured;
 mod net;
+mod objects;
 mod probe;
+mod profile;
 mod report;
 mod result;
 mod sched;
@@ -112,4 +114,9 @@ pub fn machine(given: &Value) -> Result<Value, Error> {
 /// Runs one configuration (as given or expanded).
 pub fn run(config: &Value, cancel: &Cancel) -> Result<Outcome, Failure> {
     dispatch::run(&Config::from_json(config)?, cancel)
+}
+
+/// Runs tasks that are not in the registry, on the machine and the allocator of a configuration; its workload is put aside.
+pub fn run_plan(config: &Value, plan: crate::workload::Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+    dispatch::run_plan(&Config::from_json(config)?, plan, cancel)
 }

@@ -9,6 +9,7 @@ use crate::machine::{LatencyReport, Machine, Native, Operation, Report as Machin
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
+use crate::workload::LapSpec;
 
 use super::config::flatten;
 use super::exec::Totals;
@@ -54,19 +55,31 @@ impl Gathered {
         put("ops", json!(c.ops));
         put("alloc_fast_pct", pct(alloc_fast, allocs));
         put("free_fast_pct", pct(free_fast, free));
-        put("free_remote_pct", pct(c.net.remote_frees, c.net.frees));
+        put("free_remote_pct", pct(c.net.remote_frees + c.objects.remote_frees, c.net.frees + c.objects.frees));
         put("slab_pages_peak", json!(c.pages_peak));
         put("slab_pages_end", json!(c.pages_last));
         put("used_kb", json!(c.pages_last * 4));
-        put("alloc_failed", json!(c.net.failed));
+        put("alloc_failed", json!(c.net.failed + c.objects.failed));
         put("data_packets_per_op", per_op(c.net.data_packets));
         put("acks_per_op", per_op(c.net.acks));
         put("frag_pages_per_op", per_op(c.net.frag_pages));
         put("direct_per_op", per_op(c.net.direct));
-        put("bytes_copied_per_op", per_op(c.net.bytes_copied));
+        put("bytes_copied_per_op", per_op(c.net.bytes_copied + c.objects.bytes_copied));
         put("switches_per_op", per_op(c.switches));
         put("wakes_local_per_op", per_op(c.net.wakes_local));
         put("wakes_remote_per_op", per_op(c.net.wakes_remote));
+        if c.objects.allocs + c.objects.frees > 0 {
+            let cpus = alloc.pages().machine().topology().cpus() as f64;
+            put("allocs_per_op", per_op(c.objects.allocs));
+            put("frees_per_op", per_op(c.objects.frees));
+            put("messages_per_op", per_op(c.objects.messages));
+            if !totals.laps.is_empty() {
+                let (ps, n) = totals.laps.iter().fold((0, 0), |(t, n), (_, ps, ops)| (t + ps, n + ops));
+                let cycles = totals.ghz.filter(|_| n > 0).map(|ghz| ps as f64 / n as f64 / 1000.0 * ghz);
+                put("cycles_per_op", json!(cycles));
+            }
+            put("allocs_per_cpu_s", json!(c.objects.allocs as f64 / (totals.elapsed * cpus)));
+        }
         let mut texts = Map::new();
         if let Some(text) = alloc.slabinfo() {
             texts.insert("slabinfo".into(), json!(text));
@@ -80,9 +93,13 @@ impl Gathered {
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
+        let left = if totals.as_left.is_empty() { &infos } else { &totals.as_left };
         let tool = alloc.tool();
         let queues = super::table::frame("queues", &alloc.queues_rows());
-        let frames = vec![caches_frame(&infos, tool.as_ref()), stats, queues, totals.timeline.frame()];
+        let mut frames = vec![caches_frame(left, tool.as_ref()), stats, queues, totals.timeline.frame()];
+        if !totals.laps.is_empty() {
+            frames.push(laps_frame(&totals.laps, totals.ghz));
+        }
         let tool = json!(tool);
         let names = infos.into_iter().map(|i| i.name).collect();
         Gathered { summary, frames, texts, tool, names, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
@@ -91,6 +108,12 @@ impl Gathered {
     /// Adds what a script's checkpoints saw.
     pub(super) fn with_checkpoints(self, checkpoints: Vec<Value>) -> Gathered {
         Gathered { checkpoints, ..self }
+    }
+
+    /// Adds a frame.
+    pub(super) fn with_frame(mut self, frame: Frame) -> Gathered {
+        self.frames.push(frame);
+        self
     }
 
     /// Adds the page allocator's counts: per order and asker what was allocated, returned, refused; per order what is free.
@@ -317,6 +340,28 @@ fn caches_frame(infos: &[CacheInfo], tool: Option<&Report>) -> Frame {
             ("queued".into(), read("queued")),
             ("aliases".into(), read("aliases")),
             ("flags".into(), word(&Directory::flags)),
+        ],
+    }
+}
+
+/// What was timed: one row per test, half and size; nanoseconds and cycles of one operation.
+fn laps_frame(laps: &[(LapSpec, u64, u64)], ghz: Option<f64>) -> Frame {
+    let word =
+        |f: &dyn Fn(&LapSpec) -> &'static str| Column::Str(laps.iter().map(|(l, ..)| f(l).to_string()).collect());
+    let count = |f: &dyn Fn(&LapSpec) -> u64| Column::U64(laps.iter().map(|(l, ..)| f(l)).collect());
+    let one = |ps: u64, n: u64| if n == 0 { f64::NAN } else { ps as f64 / n as f64 / 1000.0 };
+    let ns: Vec<f64> = laps.iter().map(|(_, ps, n)| one(*ps, *n)).collect();
+    let cycles = ns.iter().map(|ns| ghz.map_or(f64::NAN, |ghz| ns * ghz)).collect();
+    Frame {
+        name: "laps",
+        columns: vec![
+            ("test".into(), word(&|l| l.test)),
+            ("part".into(), word(&|l| l.part)),
+            ("size".into(), count(&|l| l.size)),
+            ("bulk".into(), count(&|l| l.bulk)),
+            ("operations".into(), Column::U64(laps.iter().map(|(.., n)| *n).collect())),
+            ("ns".into(), Column::F64(ns)),
+            ("cycles".into(), Column::F64(cycles)),
         ],
     }
 }

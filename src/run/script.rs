@@ -316,7 +316,7 @@ impl Slots {
 }
 
 /// Writes one word in each line of the object; a line of which less than a word is ours is only charged.
-fn write<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(cpu: &M::Cpu, allocator: &A, addr: Addr, bytes: u64) {
+pub(super) fn write<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(cpu: &M::Cpu, allocator: &A, addr: Addr, bytes: u64) {
     let end = addr.0 + bytes;
     let mut line = addr.0 / LINE * LINE;
     while line < end {

@@ -9,4 +9,6 @@ mod maps;
 mod mechanisms;
 mod oracle;
 mod periodic;
+mod recorded;
 mod soak;
+mod workloads;

@@ -127,6 +127,7 @@ impl Workload for Tbench {
             scale: 1e-6,
             unit: "MB/s",
             native_work: self.native_work,
+            links: Default::default(),
         }
     }
 }

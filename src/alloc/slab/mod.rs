@@ -193,6 +193,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
     }
+    fn made_before_cpus(&mut self, cache: CacheId) {
+        Slab::made_before_cpus(self, cache);
+    }
     fn tune(&mut self, cache: CacheId, asked: Tuning) -> Result<bool, Error> {
         self.tune_cache(cache.0 as usize, asked)
     }
