@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
