@@ -13,7 +13,23 @@ from slablab import plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
 from slablab.compare import regressions
-from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
+from slablab.config import (
+    Allocator,
+    Hackbench,
+    Native,
+    Netperf,
+    Null,
+    Script,
+    Sim,
+    Slab,
+    Slob,
+    Slqb,
+    Slub,
+    Tbench,
+    Volanomark,
+    Workload,
+    catalog,
+)
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
 from slablab.reproduce import Reproduction, reproduce
@@ -45,9 +61,11 @@ __all__ = [
     "Allocator",
     "ConfigError",
     "Experiment",
+    "Hackbench",
     "Kernel",
     "MissingExtra",
     "Native",
+    "Netperf",
     "Null",
     "OtherVersionWarning",
     "OversubscribedWarning",
@@ -67,6 +85,7 @@ __all__ = [
     "Sweep",
     "SweepInterrupted",
     "Tbench",
+    "Volanomark",
     "Workload",
     "__version__",
     "catalog",

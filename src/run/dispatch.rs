@@ -239,17 +239,19 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
     let rate = done * scale / totals.elapsed;
+    // Of a job half of a message is its writing.
+    let measured = (totals.cpu.ops + totals.cpu.net.messages) as f64 / 2.0;
     let throughput = match job {
         None => rate,
         // Nothing was done: no time can be said.
-        Some(_) if totals.cpu.ops == 0 => 0.0,
-        Some(operations) => operations as f64 * totals.elapsed / totals.cpu.ops as f64,
+        Some(_) if measured == 0.0 => 0.0,
+        Some(operations) => operations as f64 * totals.elapsed / measured,
     };
     let series = super::timeline::series(&totals.cpu.series, interval, totals.elapsed, |ops, bytes, seconds| {
         let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
         done as f64 * whole / seconds
     });
-    Ok(report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, totals.cpu.ops))
+    Ok(report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, measured))
 }
 
 /// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.

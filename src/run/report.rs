@@ -91,11 +91,11 @@ impl Gathered {
     }
 
     /// Says that throughput is the time of a job of so many operations, at the rate of `measured` ones.
-    pub(super) fn with_job(mut self, job: Option<u64>, measured: u64) -> Gathered {
+    pub(super) fn with_job(mut self, job: Option<u64>, measured: f64) -> Gathered {
         if let Some(operations) = job {
-            let by = operations as f64 / measured as f64;
+            let by = operations as f64 / measured;
             self.summary.insert("job_ops".into(), json!(operations));
-            self.summary.insert("scaled_by".into(), if measured == 0 { Value::Null } else { json!(by) });
+            self.summary.insert("scaled_by".into(), if measured == 0.0 { Value::Null } else { json!(by) });
         }
         self
     }

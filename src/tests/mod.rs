@@ -6,6 +6,8 @@ mod determinism;
 mod floors;
 mod maps;
 mod mechanisms;
+mod network;
+mod network_profiles;
 mod oracle;
 mod periodic;
 mod soak;

@@ -29,8 +29,11 @@ pub(super) struct Protocol {
     /// Sent and not yet acknowledged.
     unacked: VecDeque<Packet>,
     sent: u64,
-    acked: u64,
+    /// Of what was sent, what the other end had read when it last said so: the rest fills the window.
+    read_there: u64,
     received: u64,
+    /// What has been read of what was received.
+    read: u64,
     /// Full segments consumed since the last acknowledgement; of one-way traffic all packets.
     full_segments: u32,
     /// The page that payload beyond the linear buffer goes to, and how much of it is used.
@@ -64,7 +67,7 @@ impl Default for Sock {
 
 impl Protocol {
     fn under_way(&self) -> u64 {
-        self.sent - self.acked
+        self.sent - self.read_there
     }
 }
 
@@ -196,6 +199,7 @@ impl<M: Machine> Net<M> {
             self.copy(c, &packet, protocol.consumed, n, false);
             got += n;
             protocol.consumed += n;
+            protocol.read += u64::from(n);
             if protocol.consumed == packet.len {
                 protocol.receive.pop_front();
                 protocol.consumed = 0;
@@ -302,7 +306,7 @@ impl<M: Machine> Net<M> {
         self.touch_sock(c, sock, 3);
         let costs = &self.plan.rules.costs;
         self.work(cpu, if packet.len == 0 { costs.ack.1 } else { costs.tcp.1 });
-        protocol.acked = protocol.acked.max(packet.ack);
+        protocol.read_there = protocol.read_there.max(packet.read);
         while protocol.unacked.front().is_some_and(|p| p.end <= packet.ack) {
             let sent = protocol.unacked.pop_front().expect("just seen");
             self.drop_shared(c, &sent);
@@ -363,6 +367,7 @@ impl<M: Machine> Net<M> {
             len,
             linear: rules.linear,
             ack: protocol.received,
+            read: protocol.read,
             end: protocol.sent + u64::from(len),
             cpu: c.cpu.id(),
         };
@@ -472,6 +477,7 @@ impl<M: Machine> Net<M> {
             len: 0,
             linear: 0,
             ack: protocol.received,
+            read: protocol.read,
             end: 0,
             cpu: c.cpu.id(),
         };
