@@ -501,6 +501,9 @@ class Native(Typed):
 # Workloads
 
 
+Era: TypeAlias = Literal["machine", "2.6.24", "2.6.28", "3.0", "6.1", "6.18"]
+
+
 @config
 class Tbench(Typed):
     """File-server traffic over loopback TCP: one request and one response at a time per client."""
@@ -513,12 +516,152 @@ class Tbench(Typed):
     """seconds measured, virtual on Sim"""
     warmup: float = 0.3
     """seconds before the measurement"""
-    era: str = "2.6.24"
-    """kernel release whose network rules hold: 2.6.24"""
+    interval: float = 1.0
+    """seconds of one row of series()"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    pinning: Literal["free", "together", "next", "across"] = "free"
+    """client and server: free, together on one CPU, on the next CPU, or across half the machine"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
     protocol_scale: float = 1.0
     """factor on the protocol's CPU per message"""
     user_footprint_lines: int = 64
     """lines of its own that user code touches per exchange"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Hackbench(Typed):
+    """Groups of tasks pass short messages over sockets or pipes; throughput is the seconds of the whole job.
+
+    The job is scaled from the steady state: `scaled_by` of `summary()` says by how much, `job_ops` how many messages it
+    has. Starting the tasks and their end are not in it. Over sockets each message is a header and a buffer that the
+    sender's CPU allocates and the receiver's frees.
+    """
+
+    part = "workload"
+    kind = "hackbench"
+    groups: int = 10
+    """groups, each of fds senders and fds receivers"""
+    fds: int = 20
+    """senders, and receivers, of a group"""
+    loops: int = 100
+    """messages from each sender to each receiver of its group in the whole job"""
+    datasize: int = 100
+    """bytes of a message"""
+    mode: Literal["process", "thread"] = "process"
+    """process, or thread: tasks share memory and file table"""
+    transport: Literal["socket", "pipe"] = "socket"
+    """socket (AF_UNIX stream pairs) or pipe"""
+    sndbuf: int | None = None
+    """SO_SNDBUF asked for, which the kernel doubles (unset: the era's default)"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement, to fill the sockets"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    memcg: bool = False
+    """a memory cgroup accounts for socket buffers: they come from kmalloc, not skbuff_small_head (6.18)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Netperf(Typed):
+    """Streams and request/response over TCP and UDP: on loopback, or with the other end on another machine.
+
+    `Netperf(test="UDP_STREAM", message=4096, pairs=8)`; `Netperf(test="TCP_RR", pairs=160, link="wire", irq_cpus=1)`.
+    A stream's throughput is what was sent, in Mbit/s; `dropped_per_op` of `summary()` says how much did not arrive.
+    """
+
+    part = "workload"
+    kind = "netperf"
+    test: Literal["TCP_STREAM", "TCP_RR", "UDP_STREAM", "UDP_RR"] = "TCP_RR"
+    """TCP_STREAM, TCP_RR, UDP_STREAM or UDP_RR"""
+    pairs: int = 1
+    """clients, each with a server of its own"""
+    message: int | None = None
+    """message or request (unset: 16384 TCP_STREAM, 1024 UDP_STREAM, 1 for requests)"""
+    response: int | None = None
+    """response (unset: 1)"""
+    client_cpu: int | None = None
+    """CPU of the first client, those of further pairs follow (unset: where the scheduler puts it)"""
+    server_cpu: int | None = None
+    """the same of the servers"""
+    rcvbuf: int | None = None
+    """SO_RCVBUF asked for, which the kernel doubles (unset: the era's default)"""
+    window: int | None = None
+    """what a TCP stream has under way (unset: 2097152, 128 segments)"""
+    link: Literal["loopback", "wire"] = "loopback"
+    """loopback, or wire: the server is another machine that answers after round_trip_us"""
+    irq_cpus: int | None = None
+    """CPUs from 0 on that take interrupts (unset: 1)"""
+    ring: int | None = None
+    """receive buffers ready on each (unset: 256)"""
+    refill: int | None = None
+    """used before the ring is filled up, 1..ring (unset: 32)"""
+    rx_buffer: int | None = None
+    """kmalloc request of one (unset: 2048)"""
+    moderation_us: float | None = None
+    """time between two interrupts (unset: 20)"""
+    round_trip_us: float | None = None
+    """from request to response (unset: 180)"""
+    late_completion: float | None = None
+    """share of packets noticed to be sent after their acknowledgement (unset: 0.333)"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Volanomark(Typed):
+    """A chat server and its clients over loopback TCP: rooms of users, four threads per connection, many yields.
+
+    Throughput is messages per second that the server handles: one in and as many out as the room has users.
+    """
+
+    part = "workload"
+    kind = "volanomark"
+    rooms: int = 10
+    """chat rooms"""
+    users: int = 20
+    """users of a room, one connection and four threads each"""
+    message: int = 100
+    """bytes of a message"""
+    yields: float = 0.5
+    """probability that a thread yields before its next message"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    user_footprint_lines: int = 64
+    """lines of its own that user code touches per message"""
     native_work: Literal["skip", "spin"] = "skip"
     """protocol work on native: skip (allocator only) or spin"""
 
@@ -780,7 +923,23 @@ TYPED: dict[str, dict[str, type[Typed]]] = {
     "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
     "machine": {"native": Native},
     "workload": {
-        cls.kind: cls for cls in (Tbench, Dbench, Kbuild, Aim7, Oltp, Specjbb, Cpu2k, Boot, SlabTest, Compose, Script)
+        cls.kind: cls
+        for cls in (
+            Tbench,
+            Hackbench,
+            Netperf,
+            Volanomark,
+            Dbench,
+            Kbuild,
+            Aim7,
+            Oltp,
+            Specjbb,
+            Cpu2k,
+            Boot,
+            SlabTest,
+            Compose,
+            Script,
+        )
     },
 }
 

@@ -47,7 +47,7 @@ PIGGIN_2007 = Published(
     source="Nick Piggin, linux-kernel, November 2007 (highest of 5 runs, read off a graph, ± 5 MB/s)",
     file="nick_2007_tbench.csv",
     machine="opteron-2x4-2007",
-    workload=Tbench(),
+    workload=Tbench(era="2.6.24"),
     allocators=("slab@2.6.24", "slub@2.6.24-rc2", "slob@2.6.24", "slqb@2.6.29"),
     baseline="slab",
     scored="slub",

@@ -143,6 +143,14 @@ class Result:
         """
         return self._frame("timeline")
 
+    def series(self) -> pd.DataFrame:
+        """Operations and throughput over time: one row per interval of the measured seconds, `time_s` at its end.
+
+        `Tbench(interval=…)` sets its length, one second for other workloads; empty for a `Script`. Of a workload whose
+        throughput is a time (`Hackbench`) the rows give operations per second.
+        """
+        return self._frame("series")
+
     def time(self) -> pd.DataFrame:
         """Where the time of all CPUs went: one row per part, in picoseconds and percent; they add up to CPUs x elapsed.
 

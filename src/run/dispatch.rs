@@ -53,7 +53,14 @@ pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
     config.allocator = complete_allocator(&config.allocator)?;
     config.machine.page_model(era(&config.allocator))?;
     config.machine.fragmentation()?;
-    config.workload = complete_workload(&config.workload, config.machine.cpus.unwrap_or(1) as u16)?;
+    let cpus = config.machine.cpus.unwrap_or(1) as u16;
+    config.workload = complete_workload(&config.workload, cpus)?;
+    if config.workload["era"] == "machine" {
+        // Network and file rules are those of the machine's kernel; the host and machines to order have a recent one.
+        let kernel = if config.machine.is_native() { (6, 18, 0) } else { config.machine.machinery()?.kernel() };
+        config.workload["era"] = json!(crate::workload::net::Era::of_release(kernel));
+        config.workload = complete_workload(&config.workload, cpus)?;
+    }
     Ok(())
 }
 
@@ -269,7 +276,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
     plan.links.early.iter().for_each(|cache| alloc.made_before_cpus(caches[*cache as usize]));
     let simulated = hardware.is_some();
-    let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
+    let (unit, scale, per_byte, job, interval) = (plan.unit, plan.scale, plan.per_byte, plan.job, plan.interval_s);
     let rules = hardware.map_or(Rules::V2_6_24, |h| Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()));
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
     let as_left = plan.links.as_left;
@@ -292,7 +299,20 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
-    let gathered = report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit);
+    let rate = done * scale / totals.elapsed;
+    // Of a job half of a message is its writing.
+    let measured = (totals.cpu.ops + totals.cpu.net.messages) as f64 / 2.0;
+    let throughput = match job {
+        None => rate,
+        // Nothing was done: no time can be said.
+        Some(_) if measured == 0.0 => 0.0,
+        Some(operations) => operations as f64 * totals.elapsed / measured,
+    };
+    let series = super::timeline::series(&totals.cpu.series, interval, totals.elapsed, |ops, bytes, seconds| {
+        let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
+        done as f64 * whole / seconds
+    });
+    let gathered = report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, measured);
     let Some(recorder) = recorder else { return Ok(gathered) };
     let names: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
     let specs: Vec<_> = caches.into_iter().zip(specs).collect();

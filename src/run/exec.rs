@@ -12,7 +12,7 @@ use crate::spec::CacheId;
 use crate::units::{JIFFY, Picos};
 use crate::workload::{LapSpec, Op, Plan};
 
-use super::net::{Context, Net, NetCounts, Received};
+use super::net::{self, Context, Net, NetCounts};
 use super::objects::{self, Local, ObjectCounts, Objects, Step};
 use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
@@ -25,6 +25,8 @@ const TICK: Picos = JIFFY;
 pub(super) struct CpuCounts {
     pub(super) ops: u64,
     pub(super) bytes: u64,
+    /// The same per interval of the measured time.
+    pub(super) series: Vec<(u64, u64)>,
     pub(super) switches: u64,
     pub(super) net: NetCounts,
     pub(super) objects: ObjectCounts,
@@ -59,6 +61,10 @@ pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
     counts: PerCpu<M, (CpuCounts, Timeline, Local)>,
     warm: Picos,
     end: Picos,
+    /// Length of an interval of the series.
+    interval: Picos,
+    /// What it costs to go from one task to another.
+    switch: Event,
     cancel: &'a Cancel,
 }
 
@@ -80,6 +86,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let warm = Picos::from_secs_f64(plan.warmup_s);
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
         let objects = Objects::new(machine, &plan, caches, simulated);
+        let interval = Picos(Picos::from_secs_f64(plan.interval_s).0.max(1));
+        let switch = if plan.links.threads { Event::ThreadSwitch } else { Event::ContextSwitch };
         sched.place(plan.tasks, seed, &plan.links);
         Executor {
             machine,
@@ -91,6 +99,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             counts: PerCpu::new(machine, |_| Default::default()),
             warm,
             end,
+            interval,
+            switch,
             cancel,
         }
     }
@@ -114,8 +124,11 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         totals.cancelled = self.cancel.is_cancelled();
         let deferred = locals.into_iter().map(objects::deferred_of).collect();
         let tasks = self.sched.drain();
-        let (machine, pages) = (self.machine, self.pages);
-        (totals, Rest { machine, pages, sched: self.sched, net: self.net, objects: self.objects, tasks, deferred })
+        let (machine, pages, held) = (self.machine, self.pages, totals.cpu.net.held);
+        (
+            totals,
+            Rest { held, machine, pages, sched: self.sched, net: self.net, objects: self.objects, tasks, deferred },
+        )
     }
 
     fn context<'c>(&'c self, cpu: &'c M::Cpu, counts: &'c mut NetCounts) -> Context<'c, 'p, M, A> {
@@ -139,6 +152,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         // True until the CPU has slept once without a task: only then is it no longer *newly* idle.
         let mut newly_idle = true;
         let mut current: Option<Box<Running>> = None;
+        let card = self.net.interrupts(cpu.id());
+        let mut next_irq = card.map(|(_, period)| period);
         loop {
             cpu.serve();
             let now = cpu.now();
@@ -159,6 +174,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
             if local.next_timer().is_some_and(|due| now >= due) {
                 self.objects.timers(&mut self.generic(cpu, &mut local));
+            }
+            if let (Some((queue, period)), Some(due)) = (card, next_irq)
+                && now >= due
+            {
+                self.net.interrupt(&mut self.context(cpu, &mut counts.net), queue);
+                next_irq = Some(Picos((cpu.now().0 / period.0 + 1) * period.0));
             }
             if now >= next_tick {
                 while next_tick <= now {
@@ -186,7 +207,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
             let Some(task) = current.take().or_else(|| self.sched.next(cpu, newly_idle)) else {
                 newly_idle = false;
-                let until = next_tick.min(self.end).min(local.next_timer().unwrap_or(self.end));
+                self.net.flush_deferred(&mut self.context(cpu, &mut counts.net));
+                let until = self.until(next_tick, next_irq, &local);
                 last_ran = u32::MAX;
                 if cpu.idle(Some(if warm { until } else { until.min(self.warm) })) == Wakeup::Quiet {
                     break;
@@ -196,12 +218,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             newly_idle = true;
             if last_ran != task.id {
                 let before = cpu.enter(Section::Scheduler);
-                cpu.spend(Event::ContextSwitch);
+                cpu.spend(self.switch);
                 cpu.enter(before);
                 counts.switches += 1;
                 last_ran = task.id;
             }
-            let stop = next_tick.min(self.end).min(local.next_timer().unwrap_or(self.end));
+            let stop = self.until(next_tick, next_irq, &local);
             let stop = if warm { stop } else { stop.min(self.warm) };
             current = self.run_task(cpu, task, &mut counts, &mut local, stop);
         }
@@ -227,29 +249,19 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             let op = task.pending.take().unwrap_or_else(|| task.body.step());
             match op {
                 Op::User { lines } => cpu.footprint(lines),
-                Op::TcpSend { sock, bytes } => {
-                    let mut done = task.progress;
-                    if self.net.send(&mut self.context(cpu, &mut counts.net), sock, bytes, &mut done, task.resumed) {
-                        task.progress = 0;
-                    } else {
-                        // Memory is out: as in the kernel the sender waits and tries again.
-                        task.progress = done;
+                Op::Net(asked) => match self.net.step(&mut self.context(cpu, &mut counts.net), &mut task, asked) {
+                    net::Step::Done => task.progress = 0,
+                    net::Step::Wait => {
+                        task.pending = Some(op);
+                        task = self.sched.sleep(cpu, task)?;
+                    }
+                    net::Step::Retry => {
                         task.pending = Some(op);
                         return Some(task);
                     }
-                }
-                Op::TcpRecv { sock, bytes, end } => {
-                    match self.net.recv(&mut self.context(cpu, &mut counts.net), &mut task, sock, bytes, end) {
-                        Received::Done => task.progress = 0,
-                        Received::Wait => {
-                            task.pending = Some(op);
-                            task = self.sched.sleep(cpu, task)?;
-                        }
-                    }
-                }
+                },
                 Op::Done { bytes } => {
-                    counts.ops += 1;
-                    counts.bytes += bytes;
+                    counts.done(bytes, self.interval_at(cpu.now()));
                 }
                 _ => match self.objects.step(&mut self.generic(cpu, local), &mut task, op) {
                     Step::Done => {}
@@ -290,12 +302,24 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
 
     /// The warm-up is over on this CPU: all its counts start from zero.
     fn reset(&self, cpu: &M::Cpu, counts: &mut CpuCounts) {
-        *counts = CpuCounts::default();
+        let net = NetCounts { held: counts.net.held, ..NetCounts::default() };
+        *counts = CpuCounts { net, ..CpuCounts::default() };
         self.alloc.reset_counters(cpu);
         self.pages.reset_stats(cpu);
         if cpu.id().0 == 0 {
             self.machine.reset_report(cpu);
         }
+    }
+
+    /// When a CPU looks up from what it does: at the next tick, interrupt or timer.
+    fn until(&self, next_tick: Picos, next_irq: Option<Picos>, local: &Local) -> Picos {
+        let timer = local.next_timer().unwrap_or(self.end);
+        next_tick.min(self.end).min(next_irq.unwrap_or(self.end)).min(timer)
+    }
+
+    /// Interval of the measured time that `at` falls into.
+    fn interval_at(&self, at: Picos) -> usize {
+        (at.0.saturating_sub(self.warm.0) / self.interval.0) as usize
     }
 
     /// Pages the slab layer holds.
@@ -328,17 +352,21 @@ pub(super) struct Rest<'p, M: Machine> {
     objects: Objects<M>,
     tasks: Vec<Running>,
     deferred: Vec<VecDeque<(Picos, objects::Held)>>,
+    /// Objects and pages of the network under way.
+    held: i64,
 }
 
 impl<'p, M: Machine> Rest<'p, M> {
     /// Frees what is under way, so that nothing is leaked.
     pub(super) fn tear_down<A: SlabAllocator<'p, M>>(self, alloc: &A) {
-        let Rest { machine, pages, sched, net, objects, tasks, deferred } = self;
+        let Rest { machine, pages, sched, net, objects, tasks, deferred, held: under_way } = self;
         let held = Mutex::new((tasks, deferred));
         machine.boot(|cpu| {
             if cpu.id().0 == 0 {
-                let (counts, local) = (&mut NetCounts::default(), &mut objects.local());
-                net.tear_down(&mut Context { cpu, alloc, pages, sched: &sched, counts });
+                let mut counts = NetCounts { held: under_way, ..NetCounts::default() };
+                net.tear_down(&mut Context { cpu, alloc, pages, sched: &sched, counts: &mut counts });
+                assert_eq!((counts.held, net.frag_pages()), (0, 0), "objects and pages that the network leaked");
+                let local = &mut objects.local();
                 let (mut tasks, mut deferred) = std::mem::take(&mut *held.lock().expect("CPU 0 alone takes it"));
                 let mut c = objects::Context { cpu, alloc, pages, sched: &sched, local };
                 objects.tear_down(&mut c, &mut tasks, &mut deferred);
@@ -349,7 +377,24 @@ impl<'p, M: Machine> Rest<'p, M> {
 }
 
 impl CpuCounts {
+    /// One operation is complete.
+    fn done(&mut self, bytes: u64, interval: usize) {
+        self.ops += 1;
+        self.bytes += bytes;
+        if self.series.len() <= interval {
+            self.series.resize(interval + 1, (0, 0));
+        }
+        self.series[interval].0 += 1;
+        self.series[interval].1 += bytes;
+    }
+
     fn add(&mut self, other: &CpuCounts) {
+        if self.series.len() < other.series.len() {
+            self.series.resize(other.series.len(), (0, 0));
+        }
+        for (sum, (ops, bytes)) in self.series.iter_mut().zip(&other.series) {
+            *sum = (sum.0 + ops, sum.1 + bytes);
+        }
         self.ops += other.ops;
         self.bytes += other.bytes;
         self.switches += other.switches;

@@ -267,7 +267,7 @@ impl<M: Machine> Objects<M> {
             Op::Recv { queue, into } => return self.recv(c, task, queue as usize, into),
             Op::Sleep => return Step::Sleep,
             Op::Wake { task } => {
-                c.sched.wake(c.cpu, task);
+                c.sched.wake(c.cpu, task, false);
                 return Step::Interacted;
             }
             Op::Pause { time } => return pause(c, task, time),
@@ -289,7 +289,7 @@ impl<M: Machine> Objects<M> {
                 }
                 return if self.keeps { Step::Retire } else { Step::Exit };
             }
-            Op::User { .. } | Op::TcpSend { .. } | Op::TcpRecv { .. } | Op::Done { .. } => {
+            Op::User { .. } | Op::Net(_) | Op::Done { .. } => {
                 unreachable!("the executor does these itself")
             }
         }
@@ -310,7 +310,7 @@ impl<M: Machine> Objects<M> {
         let now = c.cpu.now();
         while let Some(at) = c.local.timers.iter().position(|(when, _)| *when <= now) {
             let (_, id) = c.local.timers.swap_remove(at);
-            c.sched.wake(c.cpu, id);
+            c.sched.wake(c.cpu, id, false);
         }
     }
 
@@ -471,7 +471,7 @@ impl<M: Machine> Objects<M> {
         drop(guard);
         c.local.counts.messages += 1;
         if let Some(id) = woken {
-            c.sched.wake(c.cpu, id);
+            c.sched.wake(c.cpu, id, false);
         }
         Step::Interacted
     }
@@ -506,7 +506,7 @@ impl<M: Machine> Objects<M> {
             self.free(c, old);
         }
         for id in sender.into_iter().chain(receiver) {
-            c.sched.wake(c.cpu, id);
+            c.sched.wake(c.cpu, id, false);
         }
         Step::Interacted
     }
@@ -542,7 +542,7 @@ impl<M: Machine> Objects<M> {
         let waiting = std::mem::take(&mut guard.waiting);
         drop(guard);
         for id in waiting {
-            c.sched.wake(c.cpu, id);
+            c.sched.wake(c.cpu, id, false);
         }
         Step::Interacted
     }

@@ -80,6 +80,11 @@ impl Gathered {
             }
             put("allocs_per_cpu_s", json!(c.objects.allocs as f64 / (totals.elapsed * cpus)));
         }
+        put("net_allocs_per_op", per_op(c.net.allocs));
+        put("net_frees_per_op", per_op(c.net.frees));
+        put("net_messages_per_op", per_op(c.net.messages));
+        put("dropped_per_op", per_op(c.net.dropped));
+        put("deferred_per_op", per_op(c.net.deferred));
         let mut texts = Map::new();
         if let Some(text) = alloc.slabinfo() {
             texts.insert("slabinfo".into(), json!(text));
@@ -103,6 +108,22 @@ impl Gathered {
         let tool = json!(tool);
         let names = infos.into_iter().map(|i| i.name).collect();
         Gathered { summary, frames, texts, tool, names, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+    }
+
+    /// Adds operations and throughput over time.
+    pub(super) fn with_series(mut self, series: Frame) -> Gathered {
+        self.frames.push(series);
+        self
+    }
+
+    /// Says that throughput is the time of a job of so many operations, at the rate of `measured` ones.
+    pub(super) fn with_job(mut self, job: Option<u64>, measured: f64) -> Gathered {
+        if let Some(operations) = job {
+            let by = operations as f64 / measured;
+            self.summary.insert("job_ops".into(), json!(operations));
+            self.summary.insert("scaled_by".into(), if measured == 0.0 { Value::Null } else { json!(by) });
+        }
+        self
     }
 
     /// Adds what a script's checkpoints saw.

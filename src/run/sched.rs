@@ -9,7 +9,7 @@
 //! figures that other CPUs read without it are published when the lock is held (the load of the last tick: at the tick).
 //! A holder publishes up to one hold time, about 0.1 µs, ahead of its clock; that is the error of those unlocked reads.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -147,11 +147,12 @@ impl<M: Machine> Scheduler<M> {
     /// Spreads new tasks over the CPUs, each to a least loaded one, ties by the seed (fork and exec balancing).
     pub(super) fn place(&mut self, tasks: Vec<Box<dyn Task>>, seed: u64, links: &Links) {
         let mut random = Random::new(seed, u64::MAX);
+        let pinned: HashMap<u32, CpuId> = links.pinned.iter().copied().collect();
         for (id, body) in tasks.into_iter().enumerate() {
             let least = self.published.iter().map(|p| p.nr.load(Ordering::Relaxed)).min().unwrap_or(0);
             let ties: Vec<usize> =
                 (0..self.published.len()).filter(|&c| self.published[c].nr.load(Ordering::Relaxed) == least).collect();
-            let pinned = links.pinned.iter().find(|(task, _)| *task == id as u32).map(|(_, cpu)| *cpu);
+            let pinned = pinned.get(&(id as u32));
             let drawn = ties[random.below(ties.len() as u64) as usize];
             let cpu = pinned.map_or(drawn, |cpu| usize::from(cpu.0));
             let task = Running {
@@ -301,15 +302,16 @@ impl<M: Machine> Scheduler<M> {
         all
     }
 
-    /// Wakes a task (kernel: try_to_wake_up).
-    pub(super) fn wake(&self, cpu: &M::Cpu, id: u32) -> Woke {
+    /// Wakes a task (kernel: try_to_wake_up). `sync`: the waker says that it will soon sleep, whatever the release's sockets
+    /// say.
+    pub(super) fn wake(&self, cpu: &M::Cpu, id: u32, sync: bool) -> Woke {
         let before = cpu.enter(Section::Scheduler);
-        let result = self.wake_task(cpu, id);
+        let result = self.wake_task(cpu, id, sync || self.rules.sync);
         cpu.enter(before);
         result
     }
 
-    fn wake_task(&self, cpu: &M::Cpu, id: u32) -> Woke {
+    fn wake_task(&self, cpu: &M::Cpu, id: u32, sync: bool) -> Woke {
         cpu.spend(Event::Wake);
         cpu.interact();
         let task = {
@@ -322,8 +324,8 @@ impl<M: Machine> Scheduler<M> {
                 }
             }
         };
-        let last = usize::from(task.last_cpu.0);
-        let target = if task.more.pinned { last } else { self.select(cpu, last) };
+        let prev = usize::from(task.last_cpu.0);
+        let target = if task.more.pinned { prev } else { self.select(cpu, prev, sync) };
         let mut queue = self.queues[target].lock(cpu);
         if task.more.urgent {
             let at = queue.waiting.iter().take_while(|t| t.more.urgent).count();
@@ -346,7 +348,7 @@ impl<M: Machine> Scheduler<M> {
 
     /// CPU for a woken task: its previous one, or the waker's if the load there allows it and both are of one node (the
     /// domain above has no affine wake-ups), then perhaps an idle CPU near that one.
-    fn select(&self, cpu: &M::Cpu, prev: usize) -> usize {
+    fn select(&self, cpu: &M::Cpu, prev: usize, sync: bool) -> usize {
         let this = index(cpu);
         if prev == this && !self.rules.idle_sibling {
             return this;
@@ -354,7 +356,7 @@ impl<M: Machine> Scheduler<M> {
         let mut target = prev;
         if prev != this && self.topology.node_of(CpuId(prev as u16)) == cpu.node() {
             let load = self.load(prev, u32::min);
-            let own = if self.rules.sync { WEIGHT } else { 0 };
+            let own = if sync { WEIGHT } else { 0 };
             let here = self.load(this, u32::max).saturating_sub(own);
             let average = self.load(this, |now, _| now).checked_div(self.nr(this)).unwrap_or(WEIGHT).max(WEIGHT);
             if (here <= load && here + load <= average) || 100 * (here + WEIGHT) <= 112 * load {

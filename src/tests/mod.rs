@@ -7,6 +7,8 @@ mod floors;
 mod geometry;
 mod maps;
 mod mechanisms;
+mod network;
+mod network_profiles;
 mod oracle;
 mod periodic;
 mod recorded;

@@ -75,9 +75,11 @@ pub mod aim7;
 pub mod boot;
 pub mod compose;
 pub mod dbench;
+pub mod hackbench;
 pub mod kbuild;
 mod kernel;
 pub mod net;
+pub mod netperf;
 pub mod null_tests;
 pub mod oltp;
 mod process;
@@ -85,7 +87,9 @@ pub(crate) mod random;
 pub mod script;
 pub mod slab_test;
 pub mod tbench;
+pub mod volanomark;
 
+pub use net::{NetOp, SockId};
 pub use random::Random;
 
 use serde::Serialize;
@@ -96,17 +100,6 @@ use crate::error::Error;
 use crate::spec::CacheSpec;
 use crate::units::{CpuId, Picos};
 
-/// A connected socket's end, counted through the workload. Ends 2i and 2i + 1 are connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SockId(pub u32);
-
-impl SockId {
-    /// The other end of the connection.
-    pub fn peer(self) -> SockId {
-        SockId(self.0 ^ 1)
-    }
-}
-
 /// What a task wants next. The list is closed: the executor interprets every one on every machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
@@ -115,22 +108,8 @@ pub enum Op {
         /// Lines touched besides payload.
         lines: u32,
     },
-    /// Sends a message over TCP (system call, segments, one packet each).
-    TcpSend {
-        /// Own end.
-        sock: SockId,
-        /// Payload bytes.
-        bytes: u32,
-    },
-    /// Receives exactly so many bytes, sleeping as long as they are not there (MSG_WAITALL).
-    TcpRecv {
-        /// Own end.
-        sock: SockId,
-        /// Payload bytes.
-        bytes: u32,
-        /// These are the last bytes of a message: the receiver may owe an acknowledgement.
-        end: bool,
-    },
+    /// Does something with a socket, a pipe or a room: see there.
+    Net(net::NetOp),
     /// One operation is complete.
     Done {
         /// Bytes it counts in the workload's throughput.
@@ -288,6 +267,8 @@ pub struct Links {
     pub laps: Vec<LapSpec>,
     /// CPU that the task of this index never leaves.
     pub pinned: Vec<(u32, CpuId)>,
+    /// Tasks are threads of one process: switching between them changes no address space.
+    pub threads: bool,
     /// Tasks that run before all others of their CPU and interrupt them (interrupt handlers).
     pub urgent: Vec<u32>,
     /// Caches that the kernel made before it counted its CPUs (recorded boots).
@@ -308,22 +289,22 @@ pub struct Plan {
     pub caches: Vec<CacheSpec>,
     /// Tasks in order of start.
     pub tasks: Vec<Box<dyn Task>>,
-    /// Number of socket ends.
-    pub socks: u32,
-    /// Owner of each socket end: index into `tasks`.
-    pub sock_owner: Vec<u32>,
-    /// Network rules and protocol costs.
-    pub net: net::Rules,
+    /// Sockets, pipes, rooms and the wire, with the rules that hold for them.
+    pub net: net::Network,
     /// Virtual (or wall) seconds before measuring begins.
     pub warmup_s: f64,
     /// Seconds measured.
     pub seconds: f64,
+    /// Seconds of one row of the series.
+    pub interval_s: f64,
     /// What throughput is: `Done` bytes (true) or operations, times `scale`, per second.
     pub per_byte: bool,
     /// Factor of the unit.
     pub scale: f64,
     /// Unit of throughput.
     pub unit: &'static str,
+    /// Operations of the whole job, if throughput is the seconds that it would take at the measured rate.
+    pub job: Option<u64>,
     /// Whether protocol work is spun through on Native.
     pub native_work: NativeWork,
     /// Queues, barriers, CPUs of tasks.
@@ -336,14 +317,14 @@ impl Plan {
         Plan {
             caches,
             tasks,
-            socks: 0,
-            sock_owner: Vec::new(),
-            net: net::Rules::v2_6_24(1.0),
+            net: net::Network::none(),
             warmup_s: 0.0,
             seconds: 3600.0,
+            interval_s: 1.0,
             per_byte: false,
             scale: 1.0,
             unit,
+            job: None,
             native_work: NativeWork::Skip,
             links: Links::default(),
         }
@@ -411,6 +392,9 @@ macro_rules! workloads {
     ($with:ident) => {
         $with! {
             "tbench" => $crate::workload::tbench::Tbench;
+            "hackbench" => $crate::workload::hackbench::Hackbench;
+            "netperf" => $crate::workload::netperf::Netperf;
+            "volanomark" => $crate::workload::volanomark::Volanomark;
             "dbench" => $crate::workload::dbench::Dbench;
             "kbuild" => $crate::workload::kbuild::Kbuild;
             "aim7" => $crate::workload::aim7::Aim7;
