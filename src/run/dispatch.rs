@@ -90,7 +90,7 @@ fn complete_allocator(given: &Value) -> Result<Value, Error> {
 /// What a configuration asks to run.
 enum Job {
     /// Tasks, as a workload of the registry plans them.
-    Tasks(Plan),
+    Tasks(Box<Plan>),
     /// An explicit list of operations.
     Script(Script),
 }
@@ -153,7 +153,7 @@ fn job(config: &Config) -> Result<Job, Error> {
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus))),)*
+                $($name => Ok(Job::Tasks(Box::new(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus)))),)*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -196,7 +196,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
-                                Job::Tasks(plan) => execute(&mut alloc, config, plan, cancel)?,
+                                Job::Tasks(plan) => execute(&mut alloc, config, *plan, cancel)?,
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };
