@@ -42,7 +42,7 @@ def test_a_job_says_how_it_was_scaled():
 
 
 def test_series_is_throughput_over_time():
-    one = sl.run(workload=sl.Tbench(clients=4, seconds=0.02, warmup=0.01, interval=0.005))
+    one = sl.run(allocator="slab", workload=sl.Tbench(clients=4, seconds=0.02, warmup=0.01, interval=0.005))
     series = one.series()
     assert list(series.columns) == ["time_s", "ops", "throughput"]
     assert series["time_s"].tolist() == pytest.approx([0.005, 0.01, 0.015, 0.02])
@@ -63,4 +63,4 @@ def test_series_is_throughput_over_time():
 )
 def test_what_makes_no_sense_is_refused_by_name(workload: Any, says: str):
     with pytest.raises(sl.ConfigError, match=says.replace(".", r"\.")):
-        sl.run(workload=workload)
+        sl.run(allocator="slab", workload=workload)

@@ -269,7 +269,7 @@ impl Workload for Netperf {
             Ok(())
         };
         let time = |name: &str, value: Option<f64>| match value {
-            Some(us) if !(us >= 1.0 && us <= 1e6) => Err(Error::new(format!("workload.{name}"), us, "1..1000000")),
+            Some(us) if !(1.0..=1e6).contains(&us) => Err(Error::new(format!("workload.{name}"), us, "1..1000000")),
             _ => Ok(()),
         };
         self.check_uses()?;
