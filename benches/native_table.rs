@@ -43,7 +43,7 @@ enum What {
 /// What takes part.
 enum Contender<'p> {
     /// With a cache for pairs and one for remote frees, so that each has counters of its own.
-    Slub(Slub<'p, Native>, [CacheId; 2]),
+    Slub(Box<Slub<'p, Native>>, [CacheId; 2]),
     Glibc,
     Mimalloc,
 }
@@ -206,7 +206,7 @@ fn main() {
                 slub.create_cache(spec).expect("a cache")
             };
             let caches = [cache("pair"), cache("remote")];
-            Contender::Slub(slub, caches)
+            Contender::Slub(Box::new(slub), caches)
         })
         .collect();
     contenders.extend([Contender::Glibc, Contender::Mimalloc]);
