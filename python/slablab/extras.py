@@ -14,11 +14,11 @@ class MissingExtra(ImportError):
 
 
 def needed(package: str, use: str) -> Any:
-    """Imports a package of an extra, or says in one line how to install it."""
+    """Imports a module of an extra, or says in one line how to install its package."""
+    root = package.partition(".")[0]
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] != package.partition(".")[0]:
+        if (e.name or "").partition(".")[0] != root:
             raise
-        extra = EXTRAS[package.partition(".")[0]]
-        raise MissingExtra(f'{use} needs {package}: pip install "slablab[{extra}]"', name=package) from None
+        raise MissingExtra(f'{use} needs {root}: pip install "slablab[{EXTRAS[root]}]"', name=root) from None

@@ -15,7 +15,7 @@ from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
-from slablab.values import refused, shown, unknown, whole
+from slablab.values import plain, refused, shown, unknown, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,10 +225,10 @@ class Kernel:
 
     def wait(self, seconds: float, cpu: int = 0) -> None:
         """Lets virtual time pass on a CPU; nothing happens in it that no call asks for."""
-        good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= 86_400
-        if not good:
+        number = plain(seconds, "seconds")
+        if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 86_400:
             raise refused("seconds", shown(seconds), "0..86400")
-        self._step("wait", {"seconds": float(seconds)}, cpu)
+        self._step("wait", {"seconds": float(number)}, cpu)
 
     def slabs(self) -> pd.DataFrame:
         """`KernelCache.slabs` of all caches, those of kmalloc too."""

@@ -173,7 +173,7 @@ def plan(
 
 def listed(given: Any, made: Callable[[Any], Part], parameter: str = "sweep") -> list[Part]:
     """One part or several, as config objects."""
-    if isinstance(given, str | Part) or not isinstance(given, Iterable):
+    if isinstance(given, str | Part | Mapping) or not isinstance(given, Iterable):
         return [made(given)]
     parts = [made(g) for g in given]
     if not parts:
@@ -184,6 +184,9 @@ def listed(given: Any, made: Callable[[Any], Part], parameter: str = "sweep") ->
 def seeds_of(repeats: object, seed: object, seeds: object) -> list[int]:
     """The seeds of the repeats of each cell."""
     if seeds is not None:
+        if repeats != 1 or seed != 1:
+            said = f"repeats={shown(repeats)}" if repeats != 1 else f"seed={shown(seed)}"
+            raise refused("seeds", shown(seeds), f"seeds alone: {said} says it too")
         if isinstance(seeds, str | bytes | Mapping) or not isinstance(seeds, Iterable):
             raise refused("seeds", shown(seeds), "a list or range of whole numbers")
         chosen = [checked_seed(s) for s in itertools.islice(seeds, MAX_CELLS + 1)]

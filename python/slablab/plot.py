@@ -64,16 +64,8 @@ def throughput(
 
     With `col` the result is a list of axes, one per panel.
     """
-    data = frame.summary() if isinstance(frame, Sweep) else frame
-    if not hasattr(data, "columns"):
-        raise refused("frame", shown(data), "a Sweep, or its summary()")
-    x, hue = short(x), short(hue)
-    style, col = style and short(style), col and short(col)
-    for role, name in (("x", x), ("hue", hue), ("style", style), ("col", col)):
-        if name is not None and name not in data.columns:
-            raise unknown(role, name, data.columns)
-    if data.empty:
-        raise refused("frame", "empty", "at least one row")
+    data, x, hue, style, col = _checked(frame, x, hue, style, col)
+    data = _placed(data, x)
     units = list(dict.fromkeys(data["unit"]))
     if len(units) > 1:
         raise refused("unit", " and ".join(units), "one unit per axis: draw the rows of each unit apart")
@@ -113,6 +105,12 @@ def pages(result: Result, *, ax: Sequence[Axes] | None = None) -> list[Axes]:
     return draw(result, ax)
 
 
+def drawable(ax: object) -> None:
+    """Refuses what is no axes of matplotlib."""
+    if not callable(getattr(ax, "plot", None)) or not callable(getattr(ax, "get_figure", None)):
+        raise refused("ax", shown(ax), "axes of matplotlib")
+
+
 def caption(data: pd.DataFrame) -> str:
     """One line for the foot of a figure: allocator, machine, workload, seed."""
     pairs = data[[c for c in ("allocator", "era") if c in data.columns]].drop_duplicates()
@@ -146,9 +144,9 @@ def _lines(ax: Axes, part: pd.DataFrame, whole: pd.DataFrame, x: str, hue: str, 
             some = rows if style is None else rows[rows[style].isna() if value is None else rows[style] == value]
             if some.empty:
                 continue
-            grouped = some.groupby(x)["throughput"]
+            grouped = some.groupby(x, observed=True)["throughput"]
             middle = grouped.median()
-            at = middle.index.to_numpy()
+            at = middle.index.astype(str).to_numpy() if _is_words(middle.index) else middle.index.to_numpy()
             dash = "-" if value is None else _DASHES[styles.index(value) % len(_DASHES)]
             text = "@".join(key) if len(key) > 1 else key[0]
             if style is not None and value is not None:
@@ -166,6 +164,44 @@ def _lines(ax: Axes, part: pd.DataFrame, whole: pd.DataFrame, x: str, hue: str, 
             low, high = grouped.min(), grouped.max()
             if (high > low).any():
                 ax.fill_between(at, low.to_numpy(), high.to_numpy(), color=colours[key], alpha=0.15, linewidth=0)
+
+
+def _checked(
+    frame: Any, x: object, hue: object, style: object, col: object
+) -> tuple[pd.DataFrame, str, str, str | None, str | None]:
+    """The rows and the columns that a figure is drawn of."""
+    data = frame.summary() if isinstance(frame, Sweep | Result) else frame
+    if not hasattr(data, "columns"):
+        raise refused("frame", shown(data), "a Sweep, or its summary()")
+    found: list[Any] = []
+    for role, column in (("x", x), ("hue", hue), ("style", style), ("col", col)):
+        if column is None and role in ("style", "col"):
+            found.append(None)
+            continue
+        if not isinstance(column, str):
+            raise refused(role, shown(column), "the name of a column")
+        if short(column) not in data.columns:
+            raise unknown(role, short(column), data.columns)
+        found.append(short(column))
+    if data.empty:
+        raise refused("frame", "empty", "at least one row")
+    return data, found[0], found[1], found[2], found[3]
+
+
+def _placed(data: pd.DataFrame, x: str) -> pd.DataFrame:
+    """With words on the axis, or words among numbers, places in the order of the rows."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(data[x]):
+        return data
+    words = data[x].map(str)
+    return data.assign(**{x: pd.Categorical(words, categories=list(dict.fromkeys(words)), ordered=True)})
+
+
+def _is_words(index: pd.Index[Any]) -> bool:
+    import pandas as pd
+
+    return isinstance(index.dtype, pd.CategoricalDtype)
 
 
 def _series(data: pd.DataFrame, hue: str) -> list[tuple[str, ...]]:
@@ -203,6 +239,8 @@ def _panels(count: int, ax: Any) -> list[Any]:
         given = list(ax) if isinstance(ax, Sequence) or hasattr(ax, "__iter__") else [ax]
         if len(given) != count:
             raise refused("ax", f"{len(given)} axes", f"{count}: one per panel")
+        for one in given:
+            drawable(one)
         return given
     plt = needed("matplotlib.pyplot", "a figure")
 

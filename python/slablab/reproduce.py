@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab.config import Sim, entry
+from slablab.extras import needed
 from slablab.result import Sweep
 from slablab.sweep import sweep
 from slablab.values import whole
@@ -161,9 +162,7 @@ class Reproduction:
         from slablab import plot
 
         if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+            _, ax = needed("matplotlib.pyplot", "a figure").subplots(figsize=(6.4, 4.8), layout="constrained")
         data = self.frame
         for name, marker in zip(self._names, ("o", "s", "^", "D"), strict=False):
             grouped = data[data["allocator"] == name].groupby("clients")["throughput"]

@@ -190,7 +190,7 @@ def _legend(states: Mapping[str, str], blocks: bool) -> str:
 def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Axes:
     """Draws every slab as a bar with its objects."""
     from slablab.extras import needed
-    from slablab.plot import note
+    from slablab.plot import drawable, note
 
     plt = needed("matplotlib.pyplot", "a figure")
     patches = needed("matplotlib.patches", "a figure")
@@ -199,6 +199,7 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
         height = min(20.0, 1.8 + 0.32 * len(slabs))
         _, axes = plt.subplots(figsize=(8.0, height), layout="constrained")
     else:
+        drawable(ax)
         axes = ax
     legend: dict[str, Any] = {}
     states = sorted({o.state for slab in slabs for o in slab.objects})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -29,3 +31,20 @@ def grid(tbench: sl.Tbench) -> sl.Sweep:
         over={"workload.clients": [1, 3], "allocator.order": [0, 2]},
         repeats=2,
     )
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Takes a package away, as if it were not installed, until the test ends."""
+
+    def take_away(package: str) -> None:
+        class Nothing:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == package:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr(sys, "meta_path", [Nothing(), *sys.meta_path])
+
+    return take_away

@@ -85,18 +85,10 @@ def test_xarray_keeps_cells_apart_that_no_axis_names():
 
 
 @pytest.mark.parametrize("package", ["nanoarrow", "xarray", "matplotlib"])
-def test_a_missing_extra_is_one_line_that_says_how_to_get_it(package: str, monkeypatch, grid: sl.Sweep):
+def test_a_missing_extra_is_one_line_that_says_how_to_get_it(package: str, without, grid: sl.Sweep):
     figure = partial(sl.plot.throughput, grid)
     use = {"nanoarrow": grid.to_arrow, "xarray": grid.to_xarray, "matplotlib": figure}[package]
-    for name in [n for n in sys.modules if n.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-
-    class Nothing:
-        def find_spec(self, name, path=None, target=None):
-            if name.partition(".")[0] == package:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(sys, "meta_path", [Nothing(), *sys.meta_path])
+    without(package)
     with pytest.raises(sl.MissingExtra) as raised:
         use()
     assert "\n" not in str(raised.value)

@@ -217,3 +217,40 @@ def test_the_catalog_command_lists_every_parameter_and_era(capsys):
             assert f"allocator.{p['name']}" in text
             assert p["meaning"] in text
     assert cli.main(["catalog", "--json"]) == 0
+
+
+def test_without_matplotlib_a_reproduction_writes_all_but_the_picture(
+    small: sl.Reproduction, without, tmp_path: Path, capsys, monkeypatch
+):
+    from slablab.cli import shown
+
+    monkeypatch.setattr(shown, "reproduce", lambda *_, **__: small)
+    without("matplotlib")
+    assert cli.main(["reproduce", "piggin-2007-tbench", "--out", str(tmp_path)]) == 0
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".csv", ".csv", ".txt"]
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("#")] == [
+        f'slablab: no picture: {tmp_path / "piggin-2007-tbench.png"} needs matplotlib: pip install "slablab[plot]"'
+    ]
+    with pytest.raises(sl.MissingExtra):
+        small.plot()
+    monkeypatch.setattr(shown, "reproduce", lambda *_, **__: pytest.fail("run before what it needs was asked for"))
+    assert cli.main(["reproduce", "piggin-2007-tbench", "--png", str(tmp_path / "a.png")]) == 2
+
+
+def test_an_axis_of_numbers_and_words_has_its_values_in_order():
+    grid = sl.sweep(
+        allocator="slub", workload=sl.Tbench(**SHORT), over={"allocator.min_partial": [2, "log2", 10]}, repeats=2
+    )
+    ax = sl.plot.throughput(grid, x="min_partial")
+    ax.get_figure().canvas.draw()
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["2", "log2", "10"]
+
+
+def test_a_figure_refuses_what_it_cannot_draw_on_or_with(grid: sl.Sweep):
+    assert sl.plot.throughput(grid[0]).get_lines()
+    for words, part in (({"x": None}, "x"), ({"x": 5}, "x"), ({"hue": 3}, "hue"), ({"ax": 5}, "axes of matplotlib")):
+        with pytest.raises(sl.ConfigError, match=part):
+            sl.plot.throughput(grid, **words)
+    cache = sl.Kernel("opteron-2x4-2007", "slub").cache("a", 64)
+    with pytest.raises(sl.ConfigError, match="axes of matplotlib"):
+        cache.plot(ax=5)

@@ -94,6 +94,9 @@ def test_the_sdist_builds_a_wheel_that_works_in_an_empty_environment(tmp_path: P
     assert "slub" in shell(
         tmp_path / "empty" / "bin" / "slablab", "compare", "a.db", "--baseline", "slab", cwd=tmp_path
     )
+    figure = ["reproduce", "piggin-2007-tbench", "--quick", "--out", "figure"]
+    assert "publ. slab" in shell(tmp_path / "empty" / "bin" / "slablab", *figure, cwd=tmp_path)
+    assert len(list((tmp_path / "figure").iterdir())) == 3
 
 
 def free_threaded() -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from slablab import published
 from slablab.cli import out
 from slablab.config import catalog
+from slablab.extras import MissingExtra, needed
 from slablab.reproduce import Reproduction, reproduce
 
 
@@ -45,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
     """Runs a published figure."""
     figure = published.named(given.name)
     folder: Path | None = given.out
-    out.writable([given.csv], given.png)
+    out.writable([given.csv], given.png, [given.store])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
     png, table = (
@@ -56,6 +57,15 @@ def run(given: argparse.Namespace) -> int:
         return _code(given, figure.name, arguments, png, table)
     if folder is not None:
         out.made(folder)
+    # Asked before the run, so that a picture that cannot be drawn costs nothing that was finished.
+    if given.png:
+        needed("matplotlib.pyplot", "--png")
+    elif png:
+        try:
+            needed("matplotlib.pyplot", f"{png}")
+        except MissingExtra as e:
+            print(f"slablab: no picture: {e}", file=sys.stderr)
+            png = None
     out.echo("reproduce", {"": figure.name, **arguments})
     made = reproduce(figure.name, **arguments, progress=sys.stderr.isatty())
     print(made.compared().to_json(orient="records") if given.json else made.table())
