@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slablab.extras import needed
@@ -42,15 +42,19 @@ def draw(result: Result, ax: Sequence[Axes] | None) -> list[Axes]:
             width_ratios=[2.2] + [1.0] * len(nodes),
         )
         ax = list(axes.flat)
+    from slablab.plot import drawable, note
+
+    if not isinstance(ax, Iterable):
+        raise refused("ax", shown(ax), f"a list of {1 + len(nodes)} axes of matplotlib")
     given = list(ax)
+    for axis in given:
+        drawable(axis)
     if len(given) != 1 + len(nodes):
         raise refused("ax", f"{len(given)} axes", f"{1 + len(nodes)}: free memory over time, and one map per node")
     colours = plt.get_cmap("viridis_r", ORDERS)
     _over_time(given[0], result.timeline(), colours)
     for axis, node in zip(given[1:], nodes, strict=True):
         _map(axis, cells[cells["node"] == node], node, colours)
-    from slablab.plot import note
-
     note(given[0], f"{describe(result.config)} · pages of {result.row()['pages']}")
     return given
 

@@ -223,6 +223,8 @@ def test_plot_pages_draws_orders_over_time_and_a_map_per_node(tmp_path):
     assert (tmp_path / "pages.png").stat().st_size > 10_000
     with pytest.raises(sl.ConfigError, match=r"2 axes: 3: free"):
         sl.plot.pages(one, ax=axes[:2])
+    with pytest.raises(sl.ConfigError, match="list of 3 axes"):
+        sl.plot.pages(one, ax=3)  # type: ignore[arg-type]
     with pytest.raises(sl.ConfigError, match="one finished run"):
         sl.plot.pages(3)  # type: ignore[arg-type]
 

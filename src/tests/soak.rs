@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::alloc::{Configuration, Destroyed, SlabAllocator, slob, slqb};
 use crate::machine::presets::{Machinery, Placement, Scalar};
@@ -158,19 +159,28 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
     a.verify().expect("an allocator whose invariants hold");
     pages.fail_one_in(0);
     let all = a.cache_count() as u32;
-    // Trims empty the queues, batch by batch, within 8 + 4·CPUs rounds; nodes without a CPU are emptied by a shrink.
-    let in_use = |a: &mut A| (0..all).map(|id| a.info(CacheId(id))).filter(|i| i.slabs.is_some_and(|n| n > 0)).count();
+    let destroyed = AtomicBool::new(false);
+    // Trims empty the queues, batch by batch, within 8 + 4·CPUs rounds; nodes without a CPU are emptied by a shrink. Caches
+    // with objects left are those of SLQB's own structures.
+    let round = |a: &A| {
+        machine.boot(|cpu| {
+            a.trim(cpu);
+            if cpu.id().0 == 0 {
+                let alive = |id: &u32| !destroyed.load(Relaxed) || caches.iter().all(|(gone, _)| gone.0 != *id);
+                (0..all).filter(alive).for_each(|id| a.shrink(cpu, CacheId(id)));
+            }
+            while cpu.idle(None) != Wakeup::Quiet {}
+        });
+    };
+    let in_use = |a: &mut A| {
+        let idle = (0..all).map(|id| a.info(CacheId(id))).filter(|i| i.live_objects == 0);
+        idle.filter(|i| i.slabs.is_some_and(|n| n > 0)).count()
+    };
     let mut rounds = 0;
     while in_use(&mut a) > 0 {
         rounds += 1;
         assert!(rounds <= 8 + 4 * cpus, "{cpus} CPUs: {} caches still have slabs", in_use(&mut a));
-        machine.boot(|cpu| {
-            a.trim(cpu);
-            if cpu.id().0 == 0 {
-                (0..all).for_each(|id| a.shrink(cpu, CacheId(id)));
-            }
-            while cpu.idle(None) != Wakeup::Quiet {}
-        });
+        round(&a);
     }
     machine.boot(|cpu| {
         if cpu.id().0 == 0 {
@@ -178,6 +188,14 @@ fn soak<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Co
         }
         while cpu.idle(None) != Wakeup::Quiet {}
     });
+    // What the destroyed caches were made of waits in queues too.
+    destroyed.store(true, Relaxed);
+    for _ in 0..8 + 4 * cpus {
+        if pages.lent() == before {
+            break;
+        }
+        round(&a);
+    }
     if A::Config::NAME == "slob" {
         // Early releases do not wait for the grace period of a destroyed cache's objects.
         machine.boot(|cpu| {
