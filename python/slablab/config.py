@@ -97,7 +97,7 @@ class Typed(Part):
             default = f.default if f.default is not MISSING else None
             if not f.kw_only:
                 words.append(repr(value))
-            elif value != default:
+            elif value != default and (value or default != ()):
                 words.append(f"{f.name}={value!r}")
         return f"{type(self).__name__}({', '.join(words)})"
 
