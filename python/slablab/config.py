@@ -103,7 +103,7 @@ class Typed(Part):
             default = f.default if f.default is not MISSING else None
             if not f.kw_only:
                 words.append(repr(value))
-            elif value != default:
+            elif value != default and (value or default != ()):
                 words.append(f"{f.name}={value!r}")
         return f"{type(self).__name__}({', '.join(words)})"
 
@@ -680,7 +680,7 @@ class Dbench(Typed):
     """pages of files that a client keeps, 32..1048576"""
     user_us: float = 2.0
     """user work of an operation"""
-    seconds: float = 0.2
+    seconds: float = 0.3
     """seconds measured, virtual on Sim"""
     warmup: float = 0.1
     """seconds before the measurement"""
@@ -702,7 +702,7 @@ class Kbuild(Typed):
     """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
     user_ms: float = 250.0
     """user work of a unit"""
-    seconds: float = 4.0
+    seconds: float = 8.0
     """seconds measured, virtual on Sim"""
     warmup: float = 1.0
     """seconds before the measurement"""

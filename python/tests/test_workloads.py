@@ -48,7 +48,7 @@ def test_the_table_of_workloads_is_sorted_by_what_is_freed_elsewhere():
         sl.Dbench(clients=2, seconds=0.01, warmup=0.0),
     ]
     frame = bench.workloads(machine=sl.Sim(cpus=4), workload=short)
-    assert next(iter(frame["workload"])) == "oltp"
+    assert frame["workload"].iloc[0] == "oltp"
     assert frame[bench.REMOTE].is_monotonic_decreasing
     assert set(bench.names()) >= {"tbench", "dbench", "kbuild", "aim7", "oltp", "specjbb", "cpu2k", "boot", "slab_test"}
 

@@ -49,7 +49,7 @@ impl Default for Dbench {
             era: "2.6.24".into(),
             file_pages: 1024,
             user_us: 2.0,
-            seconds: 0.2,
+            seconds: 0.3,
             warmup: 0.1,
             native_work: NativeWork::Skip,
         }
@@ -261,8 +261,10 @@ impl Client {
                 k.write(p, file, bytes, new, nodes);
             }
             Call::Read if !files.is_empty() => {
-                let file = &files[random.below(files.len() as u64) as usize];
-                k.read(p, file, bytes);
+                // From a file drawn at random on, the first that has been written.
+                let from = random.below(files.len() as u64) as usize;
+                let file = files[from..].iter().chain(&files[..from]).find(|f| f.pages() > 0);
+                file.into_iter().for_each(|f| k.read(p, f, bytes));
             }
             Call::Sync => k.commit(p, journal),
             Call::Read | Call::Write | Call::Close | Call::Other => p.enter(),

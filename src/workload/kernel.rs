@@ -383,11 +383,12 @@ impl Kernel {
 
     fn copy(&self, p: &mut Program, file: &File, bytes: u32, write: bool) {
         let mut left = bytes;
-        for slot in file.pages.iter().rev() {
-            let n = left.min(4096);
-            if n == 0 {
+        // A file of which fewer pages are kept than it has bytes is gone through again.
+        for slot in file.pages.iter().rev().cycle() {
+            if left == 0 {
                 break;
             }
+            let n = left.min(4096);
             p.push(Op::Copy { slot: *slot, bytes: n, write });
             left -= n;
         }

@@ -1,11 +1,12 @@
 """Packs a recorded boot for the `boot` workload: `pack.py TRACE.xz SNAP.jsonl.xz COVERAGE.csv OUT.xz`.
 
 OUT is xz of one line of JSON and bytes. The JSON lists the caches: what each was made with, its slabs at the end of the
-recording, whether the recording has all its objects, and whether it was made before the kernel counted its CPUs (SLAB: seen
-from free_limit); and apart from them those of kmalloc, which an allocator makes itself. Then the events in order. An allocation: the cache's number, for
-kmalloc (number 0) followed by the bytes asked for. A free: 255, then how many allocations ago the object was taken.
-Numbers above 127 are split into groups of seven bits, lowest first, the top bit saying that more follow. Frees of objects
-that were taken before the recording began are left out. SLOB's recording has no coverage: give "-".
+recording, whether the recording has all its objects, and whether it was made before the kernel counted its CPUs (SLAB:
+seen from free_limit); apart from them those of kmalloc, which an allocator makes itself. Then the events in order. An
+allocation: the cache's number, for kmalloc (number 0) followed by the bytes asked for. A free: 255, then how many
+allocations ago the object was taken. Numbers above 127 are split into groups of seven bits, lowest first, the top bit
+saying that more follow. Frees of objects that were taken before the recording began are left out. SLOB's recording has
+no coverage: give "-".
 """
 
 import csv
