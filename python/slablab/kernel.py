@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from slablab import config, slabmap
-from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
+
+MAX_NAME = 255
+"""Longest name of a cache."""
 
 
 class Pointer:
@@ -195,7 +197,7 @@ class Kernel:
                     return cache
             raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
         size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
-        whole("cache.align", align, f"0 or a power of two up to {MAX_SIZE}", low=0, high=MAX_SIZE)
+        whole("cache.align", align, "0 or a power of two", low=0, high=1 << 62)
         flags = {
             "hwcache_align": hwcache_align,
             "reclaim_account": reclaim_account,
@@ -304,7 +306,7 @@ class Kernel:
         self._step(op, given, 0)
         try:
             self._views()
-        except ConfigError:
+        except BaseException:
             self._steps.pop()
             raise
 
@@ -339,8 +341,9 @@ class Kernel:
 def checked_name(name: object) -> None:
     """Refuses names that /proc/slabinfo could not show."""
     good = isinstance(name, str) and name and name.isascii() and name.isprintable() and " " not in name
-    if not good:
-        raise refused("cache.name", shown(name), "a name of printable ASCII characters without blanks, as in slabinfo")
+    if not good or len(str(name)) > MAX_NAME:
+        right = f"a name of 1..{MAX_NAME} printable ASCII characters without blanks, as in slabinfo"
+        raise refused("cache.name", shown(name), right)
 
 
 def frame(slabs: list[SlabView]) -> pd.DataFrame:

@@ -81,6 +81,8 @@ pub struct PageFlags {
 struct CpuPages {
     sets: Vec<Pageset>,
     stats: Vec<PageStats>,
+    /// The counts that reports show, if not the present ones.
+    kept: Option<Vec<PageStats>>,
 }
 
 /// The page allocator: owns the arena and `mem_map`, lends pages.
@@ -137,7 +139,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             // A zone: marks and counts, free areas (two lines), the lock, pointers to the pagesets (page-allocator.md §14).
             let addr = machine.reserve(320, node);
             let mut zone = Zone::new(addr.plus(64), Pfn(start as u32), pages as u32, model);
-            zone.release_all(&arena, map);
+            zone.release_all(&arena, map, || machine.poll());
             held += fragment.map_or(0, |f| f.apply(&mut zone, &arena, map));
             published.push(Published::new(addr, &zone));
             zones.push(SpinLock::new(machine.lock("zone->lock", addr.plus(192)), zone));
@@ -154,7 +156,8 @@ impl<'m, M: Machine> Pages<'m, M> {
                 let at = machine.reserve(64, t.node_of(cpu));
                 Pageset::new(model, at, t.node_bytes(n) / PAGE_SIZE, low, sharing as u64)
             };
-            CpuPages { sets: t.node_ids().map(set).collect(), stats: vec![PageStats::default(); t.nodes()] }
+            let stats = vec![PageStats::default(); t.nodes()];
+            CpuPages { sets: t.node_ids().map(set).collect(), stats, kept: None }
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();
         let zonelists = t.node_ids().map(|n| machine.reserve(64, n)).collect();

@@ -1,20 +1,19 @@
 //! The executor: interprets a workload's operations on any machine with any allocator. There is one; `boot` is part of
 //! the machine.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::alloc::{SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
 use crate::machine::{Cpu, Event, Machine, PerCpu, Section, Wakeup};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
-use crate::units::{JIFFY, Picos};
+use crate::units::Picos;
 use crate::workload::{Op, Plan};
 
 use super::net::{Context, Net, NetCounts, Received};
 use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
-
-/// Period of the timer tick.
-const TICK: Picos = JIFFY;
 
 /// What one CPU counts during the measured interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,8 +80,14 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         }
     }
 
-    /// Runs to the end of the measured interval and frees what is under way then.
-    pub(super) fn run(&mut self) -> Totals {
+    /// Runs to the end of the measured interval. What is under way then is left for [`Leftover::tear_down`].
+    pub(super) fn run(mut self) -> (Totals, Leftover<M>) {
+        // The boot took time, too: a measurement begins after it.
+        let booted = latest(self.machine);
+        if self.warm < booted {
+            self.end = Picos(self.end.0 + booted.0 - self.warm.0);
+            self.warm = booted;
+        }
         self.machine.measure(self.warm, self.end);
         self.machine.boot(|cpu| self.cpu_loop(cpu));
         let mut totals = Totals { elapsed: (self.end.0 - self.warm.0) as f64 / 1e12, ..Totals::default() };
@@ -93,14 +98,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
         }
         totals.cancelled = self.cancel.is_cancelled();
-        self.machine.boot(|cpu| {
-            if cpu.id().0 == 0 {
-                let mut counts = NetCounts::default();
-                self.net.tear_down(&mut self.context(cpu, &mut counts));
-            }
-            while cpu.idle(None) != Wakeup::Quiet {}
-        });
-        totals
+        (totals, Leftover { net: self.net, sched: self.sched })
     }
 
     fn context<'c>(&'c self, cpu: &'c M::Cpu, counts: &'c mut NetCounts) -> Context<'c, 'p, M, A> {
@@ -111,7 +109,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
     fn cpu_loop(&self, cpu: &M::Cpu) {
         let mut ticks = TickState::default();
         // Ticks of the CPUs are spread over the period, as a kernel's are (by CPU number).
-        let mut next_tick = Picos(cpu.now().0 + TICK.0 + TICK.0 * u64::from(cpu.id().0) / 256);
+        let tick = self.sched.period().0;
+        let mut next_tick = Picos(cpu.now().0 + tick + tick * u64::from(cpu.id().0) / 256);
         let mut next_trim = self.alloc.period().map(|_| periodic::first(cpu.id()));
         let mut next_drain = periodic::first(cpu.id());
         let mut warm = false;
@@ -123,16 +122,17 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         loop {
             cpu.serve();
             let now = cpu.now();
-            if now >= self.end || self.cancel.is_cancelled() {
-                break;
-            }
+            // First: a step may be longer than the whole window, and what it did does not count.
             if !warm && now >= self.warm {
                 warm = true;
                 self.reset(cpu, &mut counts);
             }
+            if now >= self.end || self.cancel.is_cancelled() {
+                break;
+            }
             if now >= next_tick {
                 while next_tick <= now {
-                    next_tick = Picos(next_tick.0 + TICK.0);
+                    next_tick = Picos(next_tick.0 + tick);
                 }
                 self.sample(cpu, &mut counts);
                 self.picture(cpu, &mut timeline);
@@ -253,6 +253,39 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             counts.pages_last = self.slab_pages();
             counts.pages_peak = counts.pages_peak.max(counts.pages_last);
         }
+    }
+}
+
+/// The latest clock of all CPUs.
+pub(super) fn latest<M: Machine>(machine: &M) -> Picos {
+    let latest = AtomicU64::new(0);
+    machine.boot(|cpu| {
+        latest.fetch_max(cpu.now().0, Ordering::Relaxed);
+    });
+    Picos(latest.into_inner())
+}
+
+/// What is under way when a measurement ends: packets, and the tasks that would have handled them.
+pub(super) struct Leftover<M: Machine> {
+    net: Net<M>,
+    sched: Scheduler<M>,
+}
+
+impl<M: Machine> Leftover<M> {
+    /// Frees it, so that nothing is leaked. Outside the measurement: no count shows it.
+    pub(super) fn tear_down<'p, A: SlabAllocator<'p, M>>(self, alloc: &A)
+    where
+        M: 'p,
+    {
+        let pages = alloc.pages();
+        pages.machine().boot(|cpu| {
+            pages.keep_stats(cpu);
+            if cpu.id().0 == 0 {
+                let mut counts = NetCounts::default();
+                self.net.tear_down(&mut Context { cpu, alloc, pages, sched: &self.sched, counts: &mut counts });
+            }
+            while cpu.idle(None) != Wakeup::Quiet {}
+        });
     }
 }
 

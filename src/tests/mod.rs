@@ -4,6 +4,7 @@ mod conformance;
 mod conservation;
 mod determinism;
 mod floors;
+mod limits;
 mod maps;
 mod mechanisms;
 mod oracle;

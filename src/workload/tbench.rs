@@ -15,6 +15,8 @@ use crate::spec::CacheSpec;
 /// The 215 distinct exchanges of the load file with their counts.
 const EXCHANGES: &str = include_str!("tbench_exchanges.csv");
 
+/// Shortest measurement: a microsecond, which is a million ticks of the virtual clock and less than any system call.
+const MIN_SECONDS: f64 = 1e-6;
 /// Most clients of one run.
 const MAX_CLIENTS: u64 = 4096;
 
@@ -74,8 +76,8 @@ impl Workload for Tbench {
         if self.clients == 0 || self.clients > MAX_CLIENTS {
             return Err(Error::new("workload.clients", self.clients, format!("1..{MAX_CLIENTS}")));
         }
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(Error::new("workload.seconds", self.seconds, "more than 0, at most 3600"));
+        if !(MIN_SECONDS..=3600.0).contains(&self.seconds) {
+            return Err(Error::new("workload.seconds", self.seconds, "0.000001..3600"));
         }
         if !(self.warmup >= 0.0 && self.warmup <= 3600.0) {
             return Err(Error::new("workload.warmup", self.warmup, "0..3600"));
@@ -261,6 +263,8 @@ mod tests {
         for (t, name) in [
             (Tbench { clients: 0, ..Tbench::default() }, "workload.clients = 0"),
             (Tbench { seconds: f64::NAN, ..Tbench::default() }, "workload.seconds"),
+            (Tbench { seconds: 1e-300, ..Tbench::default() }, "0.000001..3600"),
+            (Tbench { seconds: 0.0, ..Tbench::default() }, "workload.seconds = 0: 0.000001..3600"),
             (Tbench { warmup: -1.0, ..Tbench::default() }, "workload.warmup = -1"),
             (Tbench { era: "2.6.25".into(), ..Tbench::default() }, "workload.era"),
         ] {

@@ -1,5 +1,7 @@
 //! Machines by name: one TOML file each, every value with unit, source and confidence.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -152,6 +154,7 @@ impl Machinery {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
             };
+            limits::settable(key, value)?;
             if matches!(value, Scalar::Number(n) if !(0.0..=MAX_FIGURE).contains(n)) {
                 return Err(Error::new(
                     format!("machine.{key}"),
@@ -203,6 +206,7 @@ impl Machinery {
         }
         let mut machinery = Machinery { name: file.name.clone(), values, cpus: 0, placement };
         machinery.check_shape()?;
+        machinery.check_limits()?;
         let all = machinery.all_cpus();
         machinery.cpus = cpus.unwrap_or(all);
         if machinery.cpus == 0 || machinery.cpus > all {
@@ -307,11 +311,9 @@ impl Machinery {
         let node_bytes = self.node_bytes()?;
         if node_bytes < MIN_NODE_BYTES {
             let mib = node_bytes as f64 / (1 << 20) as f64;
-            return Err(Error::new(
-                "machine.arena_per_node",
-                format!("{mib} MiB"),
-                format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20),
-            ));
+            let least = MIN_NODE_BYTES >> 20;
+            let right = format!("at least {least} MiB per node, not {mib}: the machine cannot boot in less");
+            return Err(self.memory_refused(&right));
         }
         Ok(())
     }
