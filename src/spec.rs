@@ -129,12 +129,7 @@ pub fn in_words(complaint: &str) -> String {
 fn expected(parameter: &Parameter, complaint: &str) -> String {
     let complaint = in_words(complaint);
     let kind = complaint.split_once("expected ").map_or("", |(_, kind)| kind);
-    let unit = if parameter.unit.is_empty() { String::new() } else { format!(" ({})", parameter.unit) };
-    if kind.is_empty() {
-        format!("{}{unit}", parameter.meaning)
-    } else {
-        format!("{kind}: {}{unit}", parameter.meaning)
-    }
+    if kind.is_empty() { parameter.meaning.into() } else { format!("{} ({kind})", parameter.meaning) }
 }
 
 /// `defaults` with the fields that the JSON object `given` names (`name` and `era` of the object aside, unless `era` is a

@@ -532,7 +532,7 @@ mod tests {
         let of =
             |caches: &str, ops: &str| parse(&format!(r#"{{ "caches": [{caches}], "ops": [{ops}] }}"#)).check_alone();
         let long = "a".repeat(256);
-        for name in ["", "a b", "a\nb", "é", long.as_str()] {
+        for name in ["", "a b", "a\\nb", "é", long.as_str()] {
             let cache = format!(r#"{{ "name": "{name}", "size": 64 }}"#);
             let e = of(&cache, "").unwrap_err().to_string();
             assert!(e.starts_with("workload.caches[0].name = ") && e.contains("1..255 printable"), "{e}");
