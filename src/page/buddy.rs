@@ -68,7 +68,7 @@ impl Zone {
         }
         let (mut at, end) = (self.start, self.start + self.pages);
         while at < end {
-            if at % POLL == 0 {
+            if at.is_multiple_of(POLL) {
                 poll();
             }
             let aligned = if at == 0 { MAX_ORDER as u32 - 1 } else { at.trailing_zeros().min(MAX_ORDER as u32 - 1) };
@@ -211,7 +211,7 @@ impl Zone {
                 blocks.len()
             );
             for pfn in blocks {
-                if pfn.0 % POLL == 0 {
+                if pfn.0.is_multiple_of(POLL) {
                     poll();
                 }
                 crate::ensure!(pfn.0 % (1 << o) == 0, place(), "block {pfn:?} is not aligned");
