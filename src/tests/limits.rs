@@ -88,7 +88,7 @@ fn stopped(config: Value) -> Duration {
 }
 
 /// Wherever the run is: in one long operation, between steps, in tbench, in the boot of a large machine. The bound is
-/// DESIGN's 200 ms with room for a busy host.
+/// DESIGN's 200 ms with room for a busy host: none of them would end by itself in five seconds.
 #[test]
 fn a_run_that_is_asked_to_stop_stops() {
     let script = |ops: Vec<Value>| json!({ "name": "script", "caches": [{ "name": "a", "size": 64 }], "ops": ops });
@@ -110,7 +110,7 @@ fn a_run_that_is_asked_to_stop_stops() {
         (big, "slub", script(vec![one(json!({ "trim": {} }))])),
     ] {
         let took = stopped(json!({ "machine": machine, "allocator": allocator, "workload": workload }));
-        assert!(took < Duration::from_secs(2), "{machine} {allocator}: {took:?}");
+        assert!(took < Duration::from_secs(5), "{machine} {allocator}: {took:?}");
     }
 }
 
