@@ -93,6 +93,8 @@ pub struct PageFlags {
 struct CpuPages {
     sets: Vec<Pageset>,
     stats: Vec<PageStats>,
+    /// The counts that reports show, if not the present ones.
+    kept: Option<Vec<PageStats>>,
     asked: Ledger,
 }
 
@@ -152,7 +154,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             // A zone: marks and counts, free areas (two lines), the lock, pointers to the pagesets (page-allocator.md §14).
             let addr = machine.reserve(320, node);
             let mut zone = Zone::new(addr.plus(64), Pfn(start as u32), pages as u32, model);
-            zone.release_all(&arena, map);
+            zone.release_all(&arena, map, || machine.poll());
             held += fragment.map_or(0, |f| f.apply(&mut zone, &arena, map));
             published.push(Published::new(addr, &zone));
             zones.push(SpinLock::new(machine.lock("zone->lock", addr.plus(192)), zone));
@@ -172,6 +174,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             CpuPages {
                 sets: t.node_ids().map(set).collect(),
                 stats: vec![PageStats::default(); t.nodes()],
+                kept: None,
                 asked: Ledger::default(),
             }
         });

@@ -86,7 +86,15 @@ impl<M: Machine> Pages<'_, M> {
         let zones = |(cpu, stats): (CpuId, Vec<PageStats>)| {
             stats.into_iter().enumerate().map(move |(n, s)| (cpu, NodeId(n as u16), s))
         };
-        self.cpus.iter_mut().map(|(cpu, c)| (cpu, c.stats.clone())).flat_map(zones).collect()
+        self.cpus
+            .iter_mut()
+            .map(|(cpu, c)| (cpu, c.kept.as_ref().unwrap_or(&c.stats).clone()))
+            .flat_map(zones)
+            .collect()
+    }
+    /// From now on reports show the counts of this moment: the end of a measurement, run by each CPU.
+    pub fn keep_stats(&self, cpu: &M::Cpu) {
+        self.cpus.with(cpu, |c| c.kept = Some(c.stats.clone()));
     }
     /// Sets all counts to zero: the end of a warm-up, run by each CPU.
     pub fn reset_stats(&self, cpu: &M::Cpu) {
