@@ -93,8 +93,14 @@ pub struct PageFlags {
 struct CpuPages {
     sets: Vec<Pageset>,
     stats: Vec<PageStats>,
+    asked: Ledger,
     /// The counts that reports show, if not the present ones.
-    kept: Option<Vec<PageStats>>,
+    kept: Option<Kept>,
+}
+
+/// Counts of the past.
+struct Kept {
+    stats: Vec<PageStats>,
     asked: Ledger,
 }
 
@@ -174,8 +180,8 @@ impl<'m, M: Machine> Pages<'m, M> {
             CpuPages {
                 sets: t.node_ids().map(set).collect(),
                 stats: vec![PageStats::default(); t.nodes()],
-                kept: None,
                 asked: Ledger::default(),
+                kept: None,
             }
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();

@@ -503,7 +503,7 @@ mod tests {
             ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
             ("/machine", json!({ "name": "opteron-2x4-2007", "pages": "2.6.30" }), "machine.pages = \"2.6.30\""),
             ("/machine", json!({ "name": "native", "fragment": [2.0, 1] }), "machine.fragment = 2"),
-            ("/machine", json!({ "name": "opteron-2x4-2007", "memory": 0.003 }), "machine.memory = 1.535"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "memory": 0.003 }), "machine.memory = 0.003 GiB: at least 8 MiB per node, not 1.535"),
             (
                 "/machine",
                 json!({ "name": "opteron-2x4-2007", "nodes": 1, "numa_nodes": 1 }),
