@@ -210,7 +210,8 @@ class Reproduction:
 
         fitted = {c.parameter for c in self.constants}
         values = entry("machine", self.figure.machine)["values"]
-        figures = {name: v["value"] for name, v in values.items() if v["confidence"] == "low"}
+        used = {name: v for name, v in values.items() if not v["source"].startswith("not used by the model")}
+        figures = {name: v["value"] for name, v in used.items() if v["confidence"] == "low"}
         scaled: list[tuple[str, float, float | str]] = [("(none)", 1.0, "")]
         for name, value in figures.items():
             if (
