@@ -7,12 +7,14 @@ somebody looks: so nothing is held between two calls but the list of steps, and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from slablab import config, slabmap
+from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
@@ -419,7 +421,11 @@ class Kernel:
         """Runs a script on this machine with this allocator."""
         parts = self._experiment
         script = Script(ops=ops)
-        return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+        try:
+            return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+        except ConfigError as e:
+            # The step has no number for who makes calls.
+            raise ConfigError(re.sub(r"^workload\.ops\[\d+\]\.", "", str(e))) from None
 
     def _answers(self, ops: list[dict[str, Any]]) -> None:
         """Asks a kernel of its own whether it would do this, which may be a ConfigError; asked before, it did."""

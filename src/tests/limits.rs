@@ -75,6 +75,7 @@ fn a_measurement_too_short_for_the_clock_is_refused() {
 
 /// Runs `config`, stops it after a moment, and returns how long it took to end.
 fn stopped(config: Value) -> Duration {
+    let shown = config.to_string().chars().take(200).collect::<String>();
     let cancel = Cancel::default();
     std::thread::scope(|scope| {
         let run = scope.spawn(|| run(&config, &cancel));
@@ -82,17 +83,16 @@ fn stopped(config: Value) -> Duration {
         let asked = Instant::now();
         cancel.cancel();
         let end = run.join().expect("a thread that does not panic");
-        assert!(matches!(end, Err(Failure::Cancelled)), "it did not stop: {:?}", end.err());
+        assert!(matches!(end, Err(Failure::Cancelled)), "it did not stop: {:?}, {shown}", end.err());
         asked.elapsed()
     })
 }
 
-/// Wherever the run is: in one long operation, between steps, in tbench, in the boot of a large machine. The bound is
+/// Wherever the run is: in one long operation, between steps, in tbench. The bound is
 /// DESIGN's 200 ms with room for a busy host: none of them would end by itself in five seconds.
 #[test]
 fn a_run_that_is_asked_to_stop_stops() {
     let script = |ops: Vec<Value>| json!({ "name": "script", "caches": [{ "name": "a", "size": 64 }], "ops": ops });
-    let one = |op: Value| json!({ "op": op });
     let steps = |rounds: u64, objects: u64| -> Vec<Value> {
         let prefill = json!({ "prefill": { "cache": 0, "slot": 0, "objects": objects } });
         let both = |i| [(i % 2, prefill.clone()), (1 - i % 2, json!({ "return_prefilled": { "slot": 0 } }))];
@@ -100,14 +100,12 @@ fn a_run_that_is_asked_to_stop_stops() {
     };
     let (long, many) = (steps(40, 1 << 20), steps(5000, 1 << 13));
     let tbench = json!({ "name": "tbench", "clients": 100, "seconds": 100 });
-    let big = json!({ "name": "opteron-2x4-2007", "memory": 400 });
     for (machine, allocator, workload) in [
         (json!("opteron-2x4-2007"), "slub@7.1", script(long.clone())),
         (json!("opteron-2x4-2007"), "slab@2.6.24", script(long)),
         (json!("opteron-2x4-2007"), "slub@2.6.24", script(many)),
         (json!("opteron-2x4-2007"), "slqb", tbench.clone()),
         (json!({ "name": "native", "cpus": 2 }), "slub", tbench),
-        (big, "slub", script(vec![one(json!({ "trim": {} }))])),
     ] {
         let took = stopped(json!({ "machine": machine, "allocator": allocator, "workload": workload }));
         assert!(took < Duration::from_secs(5), "{machine} {allocator}: {took:?}");
