@@ -424,8 +424,8 @@ class Kernel:
         try:
             return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
         except ConfigError as e:
-            # The step has no number for who makes calls.
-            raise ConfigError(re.sub(r"^workload\.ops\[\d+\]\.", "", str(e))) from None
+            # Whoever makes calls has not numbered them.
+            raise refused(re.sub(r"^workload\.ops\[\d+\]\.", "", e.parameter), e.value, e.expected) from None
 
     def _answers(self, ops: list[dict[str, Any]]) -> None:
         """Asks a kernel of its own whether it would do this, which may be a ConfigError; asked before, it did."""
