@@ -288,9 +288,9 @@ def hardware() -> list[Row]:
     for name, known in ((m["name"], m["values"]) for m in catalog()["machines"] if m["simulated"]):
         deeper = any(f"idle_{state}_exit" in known for state in ("c1e", "c3", "c6"))
         compared: dict[str, list[tuple[int, int]]] = {}
-        for kind, state in zip(KINDS, STATES, strict=True):
-            twice = state == "deep" and not deeper
-            state = "c1" if twice else state
+        for kind, wanted in zip(KINDS, STATES, strict=True):
+            twice = wanted == "deep" and not deeper
+            state = "c1" if twice else wanted
             machine = {"name": name, "locks": kind, "idle_states": state}
             measured = probe(machine, "null")
             figures = Figures(measured["values"])
