@@ -505,6 +505,12 @@ def build(part: str, name: str, given: Mapping[str, Any]) -> Any:
     return generic[part](name, **given)
 
 
+def changed(part: Part, **values: Value) -> Any:
+    """The same config object with these parameters."""
+    words: dict[str, Any] = part.document() | values
+    return build(part.part, words.pop("name"), words)
+
+
 def machine(given: MachineLike) -> Sim | Native:
     """The machine that a string or an object means."""
     if isinstance(given, Sim | Native):
