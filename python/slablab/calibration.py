@@ -41,17 +41,26 @@ def measure(
 def calibrate(figure: Published, seeds: int | None = None, say: Callable[[str], object] = print) -> list[Constant]:
     """Fits every constant of a result."""
     fits, count = figure.fits(), figure.seeds if seeds is None else seeds
+    by_machine: dict[str, list[Fit]] = {}
+    for fit in fits:
+        by_machine.setdefault(fit.machine, []).append(fit)
+    return [c for own in by_machine.values() for c in _machine(figure, own, count, say)]
+
+
+def _machine(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str], object]) -> list[Constant]:
+    """The constants of one machine: they take turns until all means fit."""
     values = {fit.parameter: 1.0 for fit in fits}
     reached: dict[str, float] = {}
     for _ in range(ROUNDS):
         for fit in fits:
-            values[fit.parameter] = _solve(figure, fit, values, count, say)
-        reached = {f.parameter: measure(figure, values, f, count, say) for f in fits}
+            values[fit.parameter] = _solve(figure, fit, values, seeds, say)
+        reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
         if all(abs(reached[f.parameter] / f.target - 1) < TOLERANCE for f in fits):
             break
     return [
         Constant(
             parameter=fit.parameter,
+            machine=fit.machine,
             value=round(values[fit.parameter], 4),
             plausible=fit.plausible,
             fitted_on=fit.fitted_on,
@@ -95,7 +104,7 @@ def written(figure: Published, constants: list[Constant]) -> str:
         text += "constant = []\n"
     for c in constants:
         text += (
-            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\n'
+            f'\n[[constant]]\nparameter = "{c.parameter}"\nmachine = "{c.machine}"\nvalue = {c.value}\n'
             f"plausible = [{c.plausible[0]}, {c.plausible[1]}]\n"
             f'fitted_on = "{c.fitted_on}"\ntarget = {c.target}\nreached = {c.reached}\nreason = "{c.reason}"\n'
         )

@@ -90,7 +90,9 @@ class Curve(Reproduction):
         ax.grid(alpha=0.25)
         ax.legend(frameon=False, fontsize="small", loc="lower right")
         fitted = ", ".join(
-            f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants
+            f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)"
+            for c in self.constants
+            if c.machine == piggin_2007.MACHINE
         )
         plot.note(ax, f"{plot.caption(self.frame)} · fitted on {REFERENCE}: {fitted}")
         return ax

@@ -57,8 +57,8 @@ def fixed(figure: Published) -> list[Claim]:
 
 
 def _fixed(figure: Published, claim: Claim) -> Claim:
-    values = {c.parameter: c.value for c in published.constants(figure.name)}
-    return claim.with_cases(lambda case: case.changed(values))
+    constants = published.constants(figure.name)
+    return claim.with_cases(lambda case: case.fixed(constants))
 
 
 class Reproduction:
@@ -233,7 +233,8 @@ class Reproduction:
         from functools import partial
 
         fitted = {c.parameter for c in self.constants}
-        names = {str(case.machine.document()["name"]) for claim in self.claims for case in claim.cases}
+        headline = self.figure.headline()
+        names = {str(case.machine.document()["name"]) for claim in headline for case in claim.cases}
         figures = {
             name
             for machine in names

@@ -29,6 +29,7 @@ def rows(file: str, column: str, **where: str) -> Iterator[tuple[dict[str, str],
 
 
 KEYS: dict[str, tuple[str, ...]] = {
+    "lameter_2008_tbench.csv": ("allocator",),
     "nick_2007_tbench.csv": ("clients",),
 }
 """The columns of each file that say what a number is of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -40,6 +40,11 @@ class Case:
             if parameter in config.parameters(part, str(made[part].document()["name"])):
                 made[part] = config.changed(made[part], **{parameter: value})
         return Case(**made)
+
+    def fixed(self, constants: Iterable[Constant]) -> Case:
+        """The case with the constants of its machine."""
+        name = self.machine.document()["name"]
+        return self.changed({c.parameter: c.value for c in constants if c.machine == name})
 
     def __str__(self) -> str:
         return f"{self.machine!r}, {self.allocator!r}, {self.workload!r}"
@@ -121,7 +126,8 @@ class Fit:
     """A constant that the baseline fixes: one mean over cases, and the parameter that is changed until it fits."""
 
     parameter: str
-    """Dotted name; set in every case that has it."""
+    """Dotted name; set in every case on this machine."""
+    machine: str
     cases: tuple[Case, ...]
     target: float
     """The published mean over these cases."""
@@ -188,6 +194,7 @@ class Constant:
     """A fitted constant: its value, where it was fitted, and how well it fits."""
 
     parameter: str
+    machine: str
     value: float
     plausible: tuple[float, float]
     fitted_on: str
@@ -209,6 +216,6 @@ class Constant:
         low, high = self.plausible
         verdict = "; OUTSIDE its plausible range: the model fails here" if self.failed else ""
         return (
-            f"{self.parameter} = {self.value:.4g} (plausible {low:g} to {high:g}{verdict}), "
+            f"{self.parameter} on {self.machine} = {self.value:.4g} (plausible {low:g} to {high:g}{verdict}), "
             f"fitted on {self.fitted_on}, residual {self.residual_pct:+.2f} %"
         )
