@@ -41,15 +41,15 @@ def measure(
 def calibrate(figure: Published, seeds: int | None = None, say: Callable[[str], object] = print) -> list[Constant]:
     """Fits every constant of a result."""
     fits, count = figure.fits(), figure.seeds if seeds is None else seeds
-    by_machine: dict[str, list[Fit]] = {}
+    together: dict[tuple[str, tuple[str, ...]], list[Fit]] = {}
     for fit in fits:
-        by_machine.setdefault(fit.machine, []).append(fit)
-    return [c for own in by_machine.values() for c in _machine(figure, own, count, say)]
+        together.setdefault((fit.workload, fit.machines), []).append(fit)
+    return [c for own in together.values() for c in _fitted(figure, own, count, say)]
 
 
-def _machine(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str], object]) -> list[Constant]:
-    """The constants of one machine: they take turns until all means fit."""
-    values = {fit.parameter: 1.0 for fit in fits}
+def _fitted(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str], object]) -> list[Constant]:
+    """The constants of one workload on one machine: they take turns until all means fit."""
+    values = {fit.parameter: fit.start for fit in fits}
     reached: dict[str, float] = {}
     for _ in range(ROUNDS):
         for fit in fits:
@@ -60,7 +60,8 @@ def _machine(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str]
     return [
         Constant(
             parameter=fit.parameter,
-            machine=fit.machine,
+            workload=fit.workload,
+            machines=fit.machines,
             value=round(values[fit.parameter], 4),
             plausible=fit.plausible,
             fitted_on=fit.fitted_on,
@@ -104,7 +105,8 @@ def written(figure: Published, constants: list[Constant]) -> str:
         text += "constant = []\n"
     for c in constants:
         text += (
-            f'\n[[constant]]\nparameter = "{c.parameter}"\nmachine = "{c.machine}"\nvalue = {c.value}\n'
+            f'\n[[constant]]\nparameter = "{c.parameter}"\nworkload = "{c.workload}"\n'
+            f"machines = {list(c.machines)}\nvalue = {c.value}\n"
             f"plausible = [{c.plausible[0]}, {c.plausible[1]}]\n"
             f'fitted_on = "{c.fitted_on}"\ntarget = {c.target}\nreached = {c.reached}\nreason = "{c.reason}"\n'
         )

@@ -53,10 +53,11 @@ def reproduce(
 
 def fixed(figure: Published) -> list[Claim]:
     """The claims of a result, with its fitted constants in every case."""
-    return [_fixed(figure, claim) for claim in figure.claims()]
+    return [fixed_claim(figure, claim) for claim in figure.claims()]
 
 
-def _fixed(figure: Published, claim: Claim) -> Claim:
+def fixed_claim(figure: Published, claim: Claim) -> Claim:
+    """A claim with the fitted constants in its cases."""
     constants = published.constants(figure.name)
     return claim.with_cases(lambda case: case.fixed(constants))
 
@@ -252,7 +253,7 @@ class Reproduction:
         """The headline claims with each change made to their cases."""
         import pandas as pd
 
-        shown = [_fixed(self.figure, claim) for claim in self.figure.headline()]
+        shown = [fixed_claim(self.figure, claim) for claim in self.figure.headline()]
         varied = {
             (name, claim.row): claim.with_cases(change)
             for name, change in {"(as it is)": lambda case: case, **changes}.items()

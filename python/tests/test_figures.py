@@ -98,7 +98,9 @@ def test_the_table_has_every_series_and_both_ratios(small: sl.Reproduction):
     assert "distance" in text
     assert "median of 2 seeds" in text
     for constant in small.constants:
-        assert f"{constant.parameter} on {constant.machine} = {constant.value:.4g}" in " ".join(text.split())
+        assert f"{constant.parameter} of tbench on {constant.machines[0]} = {constant.value:.4g}" in " ".join(
+            text.split()
+        )
         assert f"residual {constant.residual_pct:+.2f} %" in " ".join(text.split())
 
 

@@ -29,8 +29,15 @@ def rows(file: str, column: str, **where: str) -> Iterator[tuple[dict[str, str],
 
 
 KEYS: dict[str, tuple[str, ...]] = {
+    "chen_2007_slub.csv": ("workload", "machine", "kernel", "slub_parameters"),
+    "lameter_2007_tcp_stream.csv": ("run",),
     "lameter_2008_tbench.csv": ("allocator",),
+    "lameter_2011_hackbench.csv": ("groups", "loops"),
     "nick_2007_tbench.csv": ("clients",),
+    "pekka_2008_boot_memory.csv": ("allocator",),
+    "rientjes_2011_netperf.csv": ("threads",),
+    "rientjes_2011_slub_stats.csv": ("threads", "cache"),
+    "yanmin_2008_slqb.csv": ("workload", "machine", "kernel", "metric"),
 }
 """The columns of each file that say what a number is of."""
 
@@ -47,5 +54,6 @@ def constants(name: str) -> tuple[Constant, ...]:
     found = []
     for entry in entries:
         low, high = entry.pop("plausible")
-        found.append(Constant(plausible=(float(low), float(high)), **entry))
+        machines = tuple(entry.pop("machines"))
+        found.append(Constant(plausible=(float(low), float(high)), machines=machines, **entry))
     return tuple(found)

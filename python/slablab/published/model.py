@@ -42,9 +42,8 @@ class Case:
         return Case(**made)
 
     def fixed(self, constants: Iterable[Constant]) -> Case:
-        """The case with the constants of its machine."""
-        name = self.machine.document()["name"]
-        return self.changed({c.parameter: c.value for c in constants if c.machine == name})
+        """The case with the constants of its workload on its machine."""
+        return self.changed({c.parameter: c.value for c in constants if c.holds(self)})
 
     def __str__(self) -> str:
         return f"{self.machine!r}, {self.allocator!r}, {self.workload!r}"
@@ -126,8 +125,9 @@ class Fit:
     """A constant that the baseline fixes: one mean over cases, and the parameter that is changed until it fits."""
 
     parameter: str
-    """Dotted name; set in every case on this machine."""
-    machine: str
+    """Dotted name; set in every case of this workload on these machines."""
+    workload: str
+    machines: tuple[str, ...]
     cases: tuple[Case, ...]
     target: float
     """The published mean over these cases."""
@@ -138,6 +138,8 @@ class Fit:
     metric: str = "throughput"
     slower_is_more: bool = False
     """The metric is a time."""
+    start: float = 1.0
+    """Where the search begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,13 +196,18 @@ class Constant:
     """A fitted constant: its value, where it was fitted, and how well it fits."""
 
     parameter: str
-    machine: str
+    workload: str
+    machines: tuple[str, ...]
     value: float
     plausible: tuple[float, float]
     fitted_on: str
     target: float
     reached: float
     reason: str
+
+    def holds(self, case: Case) -> bool:
+        """Whether it is a constant of this case."""
+        return case.machine.document()["name"] in self.machines and case.workload.document()["name"] == self.workload
 
     @property
     def residual_pct(self) -> float:
@@ -216,6 +223,7 @@ class Constant:
         low, high = self.plausible
         verdict = "; OUTSIDE its plausible range: the model fails here" if self.failed else ""
         return (
-            f"{self.parameter} on {self.machine} = {self.value:.4g} (plausible {low:g} to {high:g}{verdict}), "
+            f"{self.parameter} of {self.workload} on {', '.join(self.machines)} = {self.value:.4g} "
+            f"(plausible {low:g} to {high:g}{verdict}), "
             f"fitted on {self.fitted_on}, residual {self.residual_pct:+.2f} %"
         )

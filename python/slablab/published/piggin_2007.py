@@ -123,13 +123,21 @@ def _within(clients: int) -> float:
     return 5.0 if clients >= 8 else 10.0 if clients >= 5 else 20.0
 
 
+def probes() -> list[Claim]:
+    """What a hypothesis about the gap is held against: the plateau, one client, SLAB alone, the machine of 2008."""
+    one = Claim(row="SLUB/SLAB, 1 client", tested=(case("slub", 1),), base=(case("slab", 1),), how="ratio", unit="")
+    level = Claim(row="SLAB, plateau", tested=tuple(case("slab", n) for n in SOME), unit="MB/s")
+    return [ratio(SOME), one, level, next(c for c in of_2008() if c.how == "ratio")]
+
+
 def fits() -> list[Fit]:
     """Two constants of the machine of 2007 and one of that of 2008, all on SLAB."""
     slab = published("slab")
     return [
         Fit(
             parameter="workload.protocol_scale",
-            machine=MACHINE,
+            workload="tbench",
+            machines=(MACHINE,),
             cases=tuple(case("slab", n) for n in PLATEAU),
             target=fmean(slab[n] for n in PLATEAU),
             fitted_on="slab, mean of clients 9 to 16",
@@ -138,7 +146,8 @@ def fits() -> list[Fit]:
         ),
         Fit(
             parameter="machine.idle_scale",
-            machine=MACHINE,
+            workload="tbench",
+            machines=(MACHINE,),
             cases=tuple(case("slab", n) for n in RISE),
             target=fmean(slab[n] for n in RISE),
             fitted_on="slab, mean of clients 1 to 4",
@@ -147,7 +156,8 @@ def fits() -> list[Fit]:
         ),
         Fit(
             parameter="workload.protocol_scale",
-            machine=UMA,
+            workload="tbench",
+            machines=(UMA,),
             cases=(uma(Slab("2.6.24")),),
             target=said_2008("SLAB"),
             fitted_on="slab, 8 clients, February 2008",

@@ -127,7 +127,13 @@ impl Cpu for SimCpu {
         self.with(|w| w.touch(self.index(), addr, access));
     }
     fn enter(&self, section: Section) -> Section {
-        self.with(|w| w.account.enter(self.index(), section))
+        self.with(|w| {
+            let before = w.account.enter(self.index(), section);
+            if section == Section::Pages && before != section && w.cost.page_extra > 0 {
+                w.work(self.index(), w.cost.page_extra);
+            }
+            before
+        })
     }
     fn begin(&self, operation: Operation) {
         self.with(|w| w.account.begin(self.index(), operation, w.clocks[self.index()]));
