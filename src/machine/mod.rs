@@ -217,6 +217,8 @@ pub enum Event {
     Syscall,
     /// Switch from one task to another.
     ContextSwitch,
+    /// Switch from one thread of a process to another.
+    ThreadSwitch,
     /// `try_to_wake_up` onto a run queue.
     Wake,
     /// Sending a reschedule interrupt.

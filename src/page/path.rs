@@ -102,11 +102,15 @@ impl<M: Machine> Pages<'_, M> {
     }
     /// Drops a reference to an order-0 page and frees it at the last one; true if it was (kernel: put_page).
     pub fn put_page(&self, cpu: &M::Cpu, pfn: Pfn) -> bool {
+        self.put_block(cpu, pfn, Order(0))
+    }
+    /// The same for a block of `order`, whose references are counted in its first page.
+    pub fn put_block(&self, cpu: &M::Cpu, pfn: Pfn, order: Order) -> bool {
         let old = self.arena.fetch_add(cpu, self.field(pfn, Field::Count), -1);
         if old == 1 {
             self.poke(pfn, Field::Count, 1);
             let before = cpu.enter(Section::Pages);
-            self.free_dropped(cpu, Page { pfn, order: Order(0) });
+            self.free_dropped(cpu, Page { pfn, order });
             cpu.enter(before);
         }
         old == 1

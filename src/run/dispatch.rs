@@ -49,7 +49,14 @@ pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
     config.allocator = complete_allocator(&config.allocator)?;
     config.machine.page_model(era(&config.allocator))?;
     config.machine.fragmentation()?;
-    config.workload = complete_workload(&config.workload)?;
+    let cpus = config.machine.cpus.unwrap_or(1) as u16;
+    config.workload = complete_workload(&config.workload, cpus)?;
+    if config.workload["era"] == "machine" {
+        // Network and file rules are those of the machine's kernel; the host and machines to order have a recent one.
+        let kernel = if config.machine.is_native() { (6, 18, 0) } else { config.machine.machinery()?.kernel() };
+        config.workload["era"] = json!(crate::workload::net::Era::of_release(kernel));
+        config.workload = complete_workload(&config.workload, cpus)?;
+    }
     Ok(())
 }
 
@@ -119,14 +126,18 @@ fn entries<T: serde::de::DeserializeOwned>(field: &str, given: Value) -> Result<
     list.into_iter().enumerate().map(entry).collect()
 }
 
-fn complete_workload(given: &Value) -> Result<Value, Error> {
+fn complete_workload(given: &Value, cpus: u16) -> Result<Value, Error> {
     if name(given) == "script" {
         return Ok(with_name("script", json!(script(given)?)));
     }
     macro_rules! complete {
         ($($name:literal => $workload:ty;)*) => {
             match name(given) {
-                $($name => Ok(with_name($name, json!(<$workload as Workload>::from_json(given)?))),)*
+                $($name => {
+                    let full = <$workload as Workload>::from_json(given)?;
+                    full.check_on(cpus)?;
+                    Ok(with_name($name, json!(full)))
+                })*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -138,10 +149,11 @@ fn job(config: &Config) -> Result<Job, Error> {
     if name(&config.workload) == "script" {
         return Ok(Job::Script(script(&config.workload)?));
     }
+    let cpus = config.machine.cpus.unwrap_or(1) as u16;
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan(config.seed))),)*
+                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus))),)*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -211,7 +223,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 ) -> Result<report::Gathered, Failure> {
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
     let simulated = !config.machine.is_native();
-    let (unit, scale, per_byte) = (plan.unit, plan.scale, plan.per_byte);
+    let (unit, scale, per_byte, job, interval) = (plan.unit, plan.scale, plan.per_byte, plan.job, plan.interval_s);
     let rules = if simulated {
         let hardware = config.machine.machinery()?;
         Rules::named(&hardware.word("sched").unwrap_or_default(), hardware.kernel())
@@ -226,7 +238,18 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
-    Ok(report::Gathered::new(alloc, &totals, done * scale / totals.elapsed, unit))
+    let rate = done * scale / totals.elapsed;
+    let throughput = match job {
+        None => rate,
+        // Nothing was done: no time can be said.
+        Some(_) if totals.cpu.ops == 0 => 0.0,
+        Some(operations) => operations as f64 * totals.elapsed / totals.cpu.ops as f64,
+    };
+    let series = super::timeline::series(&totals.cpu.series, interval, totals.elapsed, |ops, bytes, seconds| {
+        let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
+        done as f64 * whole / seconds
+    });
+    Ok(report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, totals.cpu.ops))
 }
 
 /// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.

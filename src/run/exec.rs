@@ -9,7 +9,7 @@ use crate::spec::CacheId;
 use crate::units::{JIFFY, Picos};
 use crate::workload::{Op, Plan};
 
-use super::net::{Context, Net, NetCounts, Received};
+use super::net::{Context, Net, NetCounts, Step};
 use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
 
@@ -17,10 +17,12 @@ use super::timeline::{Sample, Timeline};
 const TICK: Picos = JIFFY;
 
 /// What one CPU counts during the measured interval.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CpuCounts {
     pub(super) ops: u64,
     pub(super) bytes: u64,
+    /// The same per interval of the measured time.
+    pub(super) series: Vec<(u64, u64)>,
     pub(super) switches: u64,
     pub(super) net: NetCounts,
     /// Samples of pages held by the slab layer: the highest, the last.
@@ -47,6 +49,10 @@ pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
     counts: PerCpu<M, (CpuCounts, Timeline)>,
     warm: Picos,
     end: Picos,
+    /// Length of an interval of the series.
+    interval: Picos,
+    /// What it costs to go from one task to another.
+    switch: Event,
     cancel: &'a Cancel,
 }
 
@@ -67,7 +73,9 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let net = Net::new(machine, &plan, caches, simulated);
         let warm = Picos::from_secs_f64(plan.warmup_s);
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
-        sched.place(plan.tasks, seed);
+        let interval = Picos(Picos::from_secs_f64(plan.interval_s).0.max(1));
+        let switch = if plan.links.threads { Event::ThreadSwitch } else { Event::ContextSwitch };
+        sched.place(plan.tasks, seed, &plan.links);
         Executor {
             machine,
             alloc,
@@ -77,6 +85,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             counts: PerCpu::new(machine, |_| Default::default()),
             warm,
             end,
+            interval,
+            switch,
             cancel,
         }
     }
@@ -93,10 +103,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
         }
         totals.cancelled = self.cancel.is_cancelled();
+        let held = totals.cpu.net.held;
         self.machine.boot(|cpu| {
             if cpu.id().0 == 0 {
-                let mut counts = NetCounts::default();
+                let mut counts = NetCounts { held, ..NetCounts::default() };
                 self.net.tear_down(&mut self.context(cpu, &mut counts));
+                assert_eq!((counts.held, self.net.frag_pages()), (0, 0), "objects and pages that the network leaked");
             }
             while cpu.idle(None) != Wakeup::Quiet {}
         });
@@ -120,6 +132,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         // True until the CPU has slept once without a task: only then is it no longer *newly* idle.
         let mut newly_idle = true;
         let mut current: Option<Box<Running>> = None;
+        let card = self.net.interrupts(cpu.id());
+        let mut next_irq = card.map(|(_, period)| period);
         loop {
             cpu.serve();
             let now = cpu.now();
@@ -129,6 +143,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             if !warm && now >= self.warm {
                 warm = true;
                 self.reset(cpu, &mut counts);
+            }
+            if let (Some((queue, period)), Some(due)) = (card, next_irq)
+                && now >= due
+            {
+                self.net.interrupt(&mut self.context(cpu, &mut counts.net), queue);
+                next_irq = Some(Picos((cpu.now().0 / period.0 + 1) * period.0));
             }
             if now >= next_tick {
                 while next_tick <= now {
@@ -155,7 +175,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
             let Some(task) = current.take().or_else(|| self.sched.next(cpu, newly_idle)) else {
                 newly_idle = false;
-                let until = next_tick.min(self.end);
+                self.net.flush_deferred(&mut self.context(cpu, &mut counts.net));
+                let until = next_tick.min(self.end).min(next_irq.unwrap_or(self.end));
                 last_ran = u32::MAX;
                 if cpu.idle(Some(if warm { until } else { until.min(self.warm) })) == Wakeup::Quiet {
                     break;
@@ -165,12 +186,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             newly_idle = true;
             if last_ran != task.id {
                 let before = cpu.enter(Section::Scheduler);
-                cpu.spend(Event::ContextSwitch);
+                cpu.spend(self.switch);
                 cpu.enter(before);
                 counts.switches += 1;
                 last_ran = task.id;
             }
-            let stop = next_tick.min(self.end);
+            let stop = next_tick.min(self.end).min(next_irq.unwrap_or(self.end));
             current = self.run_task(cpu, task, &mut counts, if warm { stop } else { stop.min(self.warm) });
         }
         if let Some(task) = current {
@@ -194,29 +215,24 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             let op = task.pending.take().unwrap_or_else(|| task.body.step());
             match op {
                 Op::User { lines } => cpu.footprint(lines),
-                Op::TcpSend { sock, bytes } => {
-                    let mut done = task.progress;
-                    if self.net.send(&mut self.context(cpu, &mut counts.net), sock, bytes, &mut done, task.resumed) {
-                        task.progress = 0;
-                    } else {
-                        // Memory is out: as in the kernel the sender waits and tries again.
-                        task.progress = done;
+                Op::Net(asked) => match self.net.step(&mut self.context(cpu, &mut counts.net), &mut task, asked) {
+                    Step::Done => task.progress = 0,
+                    Step::Wait => {
+                        task.pending = Some(op);
+                        task = self.sched.sleep(cpu, task)?;
+                    }
+                    Step::Retry => {
                         task.pending = Some(op);
                         return Some(task);
                     }
-                }
-                Op::TcpRecv { sock, bytes, end } => {
-                    match self.net.recv(&mut self.context(cpu, &mut counts.net), &mut task, sock, bytes, end) {
-                        Received::Done => task.progress = 0,
-                        Received::Wait => {
-                            task.pending = Some(op);
-                            task = self.sched.sleep(cpu, task)?;
-                        }
-                    }
+                },
+                Op::Yield => {
+                    cpu.spend(Event::Syscall);
+                    self.sched.yield_to_others(cpu, task);
+                    return None;
                 }
                 Op::Done { bytes } => {
-                    counts.ops += 1;
-                    counts.bytes += bytes;
+                    counts.done(bytes, self.interval_at(cpu.now()));
                 }
             }
             if cpu.now() >= stop {
@@ -227,12 +243,18 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
 
     /// The warm-up is over on this CPU: all its counts start from zero.
     fn reset(&self, cpu: &M::Cpu, counts: &mut CpuCounts) {
-        *counts = CpuCounts::default();
+        let net = NetCounts { held: counts.net.held, ..NetCounts::default() };
+        *counts = CpuCounts { net, ..CpuCounts::default() };
         self.alloc.reset_counters(cpu);
         self.pages.reset_stats(cpu);
         if cpu.id().0 == 0 {
             self.machine.reset_report(cpu);
         }
+    }
+
+    /// Interval of the measured time that `at` falls into.
+    fn interval_at(&self, at: Picos) -> usize {
+        (at.0.saturating_sub(self.warm.0) / self.interval.0) as usize
     }
 
     /// Pages the slab layer holds.
@@ -257,7 +279,24 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
 }
 
 impl CpuCounts {
+    /// One operation is complete.
+    fn done(&mut self, bytes: u64, interval: usize) {
+        self.ops += 1;
+        self.bytes += bytes;
+        if self.series.len() <= interval {
+            self.series.resize(interval + 1, (0, 0));
+        }
+        self.series[interval].0 += 1;
+        self.series[interval].1 += bytes;
+    }
+
     fn add(&mut self, other: &CpuCounts) {
+        if self.series.len() < other.series.len() {
+            self.series.resize(other.series.len(), (0, 0));
+        }
+        for (sum, (ops, bytes)) in self.series.iter_mut().zip(&other.series) {
+            *sum = (sum.0 + ops, sum.1 + bytes);
+        }
         self.ops += other.ops;
         self.bytes += other.bytes;
         self.switches += other.switches;

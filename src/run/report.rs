@@ -62,6 +62,11 @@ impl Gathered {
         put("switches_per_op", per_op(c.switches));
         put("wakes_local_per_op", per_op(c.net.wakes_local));
         put("wakes_remote_per_op", per_op(c.net.wakes_remote));
+        put("net_allocs_per_op", per_op(c.net.allocs));
+        put("net_frees_per_op", per_op(c.net.frees));
+        put("net_messages_per_op", per_op(c.net.messages));
+        put("dropped_per_op", per_op(c.net.dropped));
+        put("deferred_per_op", per_op(c.net.deferred));
         let mut texts = Map::new();
         if let Some(text) = alloc.slabinfo() {
             texts.insert("slabinfo".into(), json!(text));
@@ -77,6 +82,22 @@ impl Gathered {
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
         let frames = vec![caches_frame(&infos), stats, totals.timeline.frame()];
         Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+    }
+
+    /// Adds operations and throughput over time.
+    pub(super) fn with_series(mut self, series: Frame) -> Gathered {
+        self.frames.push(series);
+        self
+    }
+
+    /// Says that throughput is the time of a job of so many operations, at the rate of `measured` ones.
+    pub(super) fn with_job(mut self, job: Option<u64>, measured: u64) -> Gathered {
+        if let Some(operations) = job {
+            let by = operations as f64 / measured as f64;
+            self.summary.insert("job_ops".into(), json!(operations));
+            self.summary.insert("scaled_by".into(), if measured == 0 { Value::Null } else { json!(by) });
+        }
+        self
     }
 
     /// Adds what a script's checkpoints saw.

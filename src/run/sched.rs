@@ -9,14 +9,14 @@
 //! figures that other CPUs read without it are published when the lock is held (the load of the last tick: at the tick).
 //! A holder publishes up to one hold time, about 0.1 µs, ahead of its clock; that is the error of those unlocked reads.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::machine::{Cpu, Event, Machine, Section, SpinLock};
 use crate::topology::Topology;
 use crate::units::{CpuId, Picos};
-use crate::workload::{Op, Random, Task};
+use crate::workload::{Links, Op, Random, Task};
 
 /// Load of one task (kernel: NICE_0_LOAD).
 const WEIGHT: u32 = 1024;
@@ -77,6 +77,8 @@ pub(super) struct Running {
     pub(super) random: Random,
     pub(super) last_cpu: CpuId,
     pub(super) since: Picos,
+    /// It never leaves `last_cpu`.
+    pub(super) pinned: bool,
 }
 
 #[derive(Default)]
@@ -141,13 +143,16 @@ impl<M: Machine> Scheduler<M> {
     }
 
     /// Spreads new tasks over the CPUs, each to a least loaded one, ties by the seed (fork and exec balancing).
-    pub(super) fn place(&mut self, tasks: Vec<Box<dyn Task>>, seed: u64) {
+    pub(super) fn place(&mut self, tasks: Vec<Box<dyn Task>>, seed: u64, links: &Links) {
         let mut random = Random::new(seed, u64::MAX);
+        let pinned: HashMap<u32, CpuId> = links.pinned.iter().copied().collect();
         for (id, body) in tasks.into_iter().enumerate() {
             let least = self.published.iter().map(|p| p.nr.load(Ordering::Relaxed)).min().unwrap_or(0);
             let ties: Vec<usize> =
                 (0..self.published.len()).filter(|&c| self.published[c].nr.load(Ordering::Relaxed) == least).collect();
-            let cpu = ties[random.below(ties.len() as u64) as usize];
+            let drawn = ties[random.below(ties.len() as u64) as usize];
+            let pinned = pinned.get(&(id as u32));
+            let cpu = pinned.map_or(drawn, |cpu| usize::from(cpu.0));
             let task = Running {
                 id: id as u32,
                 body,
@@ -157,6 +162,7 @@ impl<M: Machine> Scheduler<M> {
                 random: Random::new(seed, (1 << 32) + id as u64),
                 last_cpu: CpuId(cpu as u16),
                 since: Picos(0),
+                pinned: pinned.is_some(),
             };
             self.queues[cpu].get_mut().waiting.push_back(Box::new(task));
             self.published[cpu].nr.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +217,7 @@ impl<M: Machine> Scheduler<M> {
         let Some(from) = busiest(true).or_else(|| busiest(false)) else { return true };
         let now = cpu.now();
         let mut queue = self.queues[from].lock(cpu);
-        let movable = |t: &Running| take_hot || now.0.saturating_sub(t.since.0) >= HOT.0;
+        let movable = |t: &Running| !t.pinned && (take_hot || now.0.saturating_sub(t.since.0) >= HOT.0);
         let Some(task) = queue.waiting.iter().position(|t| movable(t)).and_then(|at| queue.waiting.remove(at)) else {
             return false;
         };
@@ -254,15 +260,16 @@ impl<M: Machine> Scheduler<M> {
         self.queues[me].lock(cpu).waiting.push_back(task);
     }
 
-    /// Wakes a task (kernel: try_to_wake_up).
-    pub(super) fn wake(&self, cpu: &M::Cpu, id: u32) -> Woke {
+    /// Wakes a task (kernel: try_to_wake_up). `sync`: the waker says that it will soon sleep, whatever the release's sockets
+    /// say.
+    pub(super) fn wake(&self, cpu: &M::Cpu, id: u32, sync: bool) -> Woke {
         let before = cpu.enter(Section::Scheduler);
-        let result = self.wake_task(cpu, id);
+        let result = self.wake_task(cpu, id, sync || self.rules.sync);
         cpu.enter(before);
         result
     }
 
-    fn wake_task(&self, cpu: &M::Cpu, id: u32) -> Woke {
+    fn wake_task(&self, cpu: &M::Cpu, id: u32, sync: bool) -> Woke {
         cpu.spend(Event::Wake);
         cpu.interact();
         let task = {
@@ -275,7 +282,8 @@ impl<M: Machine> Scheduler<M> {
                 }
             }
         };
-        let target = self.select(cpu, usize::from(task.last_cpu.0));
+        let prev = usize::from(task.last_cpu.0);
+        let target = if task.pinned { prev } else { self.select(cpu, prev, sync) };
         let mut queue = self.queues[target].lock(cpu);
         queue.waiting.push_back(task);
         self.published[target].nr.fetch_add(1, Ordering::Relaxed);
@@ -292,7 +300,7 @@ impl<M: Machine> Scheduler<M> {
 
     /// CPU for a woken task: its previous one, or the waker's if the load there allows it and both are of one node (the
     /// domain above has no affine wake-ups), then perhaps an idle CPU near that one.
-    fn select(&self, cpu: &M::Cpu, prev: usize) -> usize {
+    fn select(&self, cpu: &M::Cpu, prev: usize, sync: bool) -> usize {
         let this = index(cpu);
         if prev == this && !self.rules.idle_sibling {
             return this;
@@ -300,7 +308,7 @@ impl<M: Machine> Scheduler<M> {
         let mut target = prev;
         if prev != this && self.topology.node_of(CpuId(prev as u16)) == cpu.node() {
             let load = self.load(prev, u32::min);
-            let own = if self.rules.sync { WEIGHT } else { 0 };
+            let own = if sync { WEIGHT } else { 0 };
             let here = self.load(this, u32::max).saturating_sub(own);
             let average = self.load(this, |now, _| now).checked_div(self.nr(this)).unwrap_or(WEIGHT).max(WEIGHT);
             if (here <= load && here + load <= average) || 100 * (here + WEIGHT) <= 112 * load {

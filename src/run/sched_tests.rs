@@ -32,6 +32,7 @@ fn task(id: u32, last_cpu: u16) -> Box<Running> {
         random: Random::new(1, u64::from(id)),
         last_cpu: CpuId(last_cpu),
         since: Picos(0),
+        pinned: false,
     })
 }
 
@@ -73,7 +74,7 @@ fn a_woken_task_goes_where_the_load_allows() {
     ] {
         let machine = opteron();
         let sched = loaded(&machine, running);
-        assert_eq!(on(&machine, waker, |c| sched.select(c, prev)), expected, "{what}");
+        assert_eq!(on(&machine, waker, |c| sched.select(c, prev, sched.rules.sync)), expected, "{what}");
     }
 }
 
@@ -89,7 +90,7 @@ fn later_releases_count_the_waker_out_and_look_for_an_idle_sibling() {
     ] {
         let machine = opteron();
         let sched = loaded_as(&machine, running, rules);
-        assert_eq!(on(&machine, waker, |c| sched.select(c, prev)), expected, "{what}");
+        assert_eq!(on(&machine, waker, |c| sched.select(c, prev, sched.rules.sync)), expected, "{what}");
     }
 }
 
@@ -136,7 +137,7 @@ fn a_wake_up_that_meets_a_task_awake_keeps_it_from_sleeping() {
     let machine = opteron();
     let sched = loaded(&machine, [1, 0, 0, 0, 0, 0, 0, 0]);
     let stays = on(&machine, 0, |c| {
-        assert!(matches!(sched.wake(c, 5), Woke::Awake));
+        assert!(matches!(sched.wake(c, 5, false), Woke::Awake));
         sched.sleep(c, task(5, 0)).is_some()
     });
     assert!(stays);

@@ -63,6 +63,27 @@ impl Timeline {
     }
 }
 
+/// Operations and throughput per interval of the measured time: one row each, `time_s` at its end.
+pub(super) fn series(
+    rows: &[(u64, u64)],
+    interval_s: f64,
+    elapsed_s: f64,
+    rate: impl Fn(u64, u64, f64) -> f64,
+) -> Frame {
+    let ends = |i: usize| ((i + 1) as f64 * interval_s).min(elapsed_s);
+    let whole = |i: &usize| ends(*i) - *i as f64 * interval_s > 1e-9;
+    let kept: Vec<usize> = (0..rows.len()).filter(whole).collect();
+    let length = |i: usize| ends(i) - i as f64 * interval_s;
+    Frame {
+        name: "series",
+        columns: vec![
+            ("time_s".into(), Column::F64(kept.iter().map(|i| ends(*i)).collect())),
+            ("ops".into(), Column::U64(kept.iter().map(|i| rows[*i].0).collect())),
+            ("throughput".into(), Column::F64(kept.iter().map(|&i| rate(rows[i].0, rows[i].1, length(i))).collect())),
+        ],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

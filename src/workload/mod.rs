@@ -6,11 +6,15 @@
 //!
 //! A workload is added by writing its file and one line in [`workloads!`].
 
+pub mod hackbench;
 pub mod net;
+pub mod netperf;
 pub(crate) mod random;
 pub mod script;
 pub mod tbench;
+pub mod volanomark;
 
+pub use net::{NetOp, SockId};
 pub use random::Random;
 
 use serde::Serialize;
@@ -19,17 +23,7 @@ use serde_json::Value;
 
 use crate::error::Error;
 use crate::spec::CacheSpec;
-
-/// A connected socket's end, counted through the workload. Ends 2i and 2i + 1 are connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SockId(pub u32);
-
-impl SockId {
-    /// The other end of the connection.
-    pub fn peer(self) -> SockId {
-        SockId(self.0 ^ 1)
-    }
-}
+use crate::units::CpuId;
 
 /// What a task wants next. The list is closed: the executor interprets every one on every machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,22 +33,10 @@ pub enum Op {
         /// Lines touched besides payload.
         lines: u32,
     },
-    /// Sends a message over TCP (system call, segments, one packet each).
-    TcpSend {
-        /// Own end.
-        sock: SockId,
-        /// Payload bytes.
-        bytes: u32,
-    },
-    /// Receives exactly so many bytes, sleeping as long as they are not there (MSG_WAITALL).
-    TcpRecv {
-        /// Own end.
-        sock: SockId,
-        /// Payload bytes.
-        bytes: u32,
-        /// These are the last bytes of a message: the receiver may owe an acknowledgement.
-        end: bool,
-    },
+    /// Does something with a socket, a pipe or a room: see there.
+    Net(net::NetOp),
+    /// Lets the other tasks of the CPU run first (kernel: sched_yield).
+    Yield,
     /// One operation is complete.
     Done {
         /// Bytes it counts in the workload's throughput.
@@ -74,24 +56,35 @@ pub struct Plan {
     pub caches: Vec<CacheSpec>,
     /// Tasks in order of start.
     pub tasks: Vec<Box<dyn Task>>,
-    /// Number of socket ends.
-    pub socks: u32,
-    /// Owner of each socket end: index into `tasks`.
-    pub sock_owner: Vec<u32>,
-    /// Network rules and protocol costs.
-    pub net: net::Rules,
+    /// Sockets, pipes, rooms and the wire, with the rules that hold for them.
+    pub net: net::Network,
     /// Virtual (or wall) seconds before measuring begins.
     pub warmup_s: f64,
     /// Seconds measured.
     pub seconds: f64,
+    /// Seconds of one row of the series.
+    pub interval_s: f64,
     /// What throughput is: `Done` bytes (true) or operations, times `scale`, per second.
     pub per_byte: bool,
     /// Factor of the unit.
     pub scale: f64,
     /// Unit of throughput.
     pub unit: &'static str,
+    /// Operations of the whole job, if throughput is the seconds that it would take at the measured rate.
+    pub job: Option<u64>,
     /// Whether protocol work is spun through on Native.
     pub native_work: NativeWork,
+    /// CPUs of tasks.
+    pub links: Links,
+}
+
+/// What ties the tasks of a plan together and to CPUs. Empty for workloads that need none of it.
+#[derive(Clone, Default, Debug)]
+pub struct Links {
+    /// CPU that the task of this index never leaves.
+    pub pinned: Vec<(u32, CpuId)>,
+    /// Tasks are threads of one process: switching between them changes no address space.
+    pub threads: bool,
 }
 
 /// What becomes of protocol work on a machine that cannot model it.
@@ -121,6 +114,14 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + PartialEq +
     fn check(&self) -> Result<(), Error>;
     /// The tasks of one run.
     fn plan(&self, seed: u64) -> Plan;
+    /// Refuses what cannot run on a machine of so many CPUs.
+    fn check_on(&self, _cpus: u16) -> Result<(), Error> {
+        Ok(())
+    }
+    /// The tasks of one run on a machine of so many CPUs, for workloads that depend on their number.
+    fn plan_on(&self, seed: u64, _cpus: u16) -> Plan {
+        self.plan(seed)
+    }
 
     /// A complete configuration from a JSON object that may name any parameters.
     fn from_json(given: &Value) -> Result<Self, Error> {
@@ -130,12 +131,26 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + PartialEq +
     }
 }
 
+/// Refuses impossible times of measurement and warm-up.
+pub(crate) fn check_times(seconds: f64, warmup: f64) -> Result<(), Error> {
+    if !(seconds > 0.0 && seconds <= 3600.0) {
+        return Err(Error::new("workload.seconds", seconds, "more than 0, at most 3600"));
+    }
+    if !(0.0..=3600.0).contains(&warmup) {
+        return Err(Error::new("workload.warmup", warmup, "0..3600"));
+    }
+    Ok(())
+}
+
 /// The registry: each workload's configuration type, by name.
 #[macro_export]
 macro_rules! workloads {
     ($with:ident) => {
         $with! {
             "tbench" => $crate::workload::tbench::Tbench;
+            "hackbench" => $crate::workload::hackbench::Hackbench;
+            "netperf" => $crate::workload::netperf::Netperf;
+            "volanomark" => $crate::workload::volanomark::Volanomark;
         }
     };
 }

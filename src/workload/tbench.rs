@@ -3,20 +3,50 @@
 //! Objects it moves, with 2.6.24 rules: per data packet one `skbuff_fclone_cache` object and one 4-KiB linear buffer, from the
 //! sending task to itself (freed when the acknowledgement is processed, mostly by the owner: the prequeue), shared in
 //! between with the receiver; order-0 pages for payload beyond 3504 bytes; pure acknowledgements from the receiver to
-//! whoever processes them.
+//! whoever processes them. From 2.6.28 on the buffer holds headers alone and all payload lies in page fragments; without
+//! the prequeue (6.x) the peer's CPU frees what was sent, unless frees are deferred to the sender's.
 
 use serde::{Deserialize, Serialize};
 
-use super::net::Rules;
-use super::{NativeWork, Op, Parameter, Plan, Random, SockId, Task, Workload};
+use super::net::{Era, Kind, Network, check, rules};
+use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, Random, SockId, Task, Workload, check_times};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::units::CpuId;
 
 /// The 215 distinct exchanges of the load file with their counts.
 const EXCHANGES: &str = include_str!("tbench_exchanges.csv");
 
 /// Most clients of one run.
 const MAX_CLIENTS: u64 = 4096;
+
+/// Where client and server of a connection run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pinning {
+    /// Where the scheduler puts them.
+    #[default]
+    Free,
+    /// Both on one CPU.
+    Together,
+    /// On neighbouring CPUs, in order of number.
+    Next,
+    /// Half of the machine's CPUs apart.
+    Across,
+}
+
+impl Pinning {
+    /// CPUs of the tasks of pair `i`: those that `tasks` numbers, client first.
+    fn of(self, i: u32, tasks: [u32; 2], cpus: u16) -> Vec<(u32, CpuId)> {
+        let n = u32::from(cpus);
+        let (first, second) = match self {
+            Pinning::Free => return Vec::new(),
+            Pinning::Together => (i, i),
+            Pinning::Next => (2 * i, 2 * i + 1),
+            Pinning::Across => (i, i + n / 2),
+        };
+        vec![(tasks[0], CpuId((first % n) as u16)), (tasks[1], CpuId((second % n) as u16))]
+    }
+}
 
 /// Configuration of tbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,8 +58,16 @@ pub struct Tbench {
     pub seconds: f64,
     /// Seconds before.
     pub warmup: f64,
+    /// Seconds of one row of the series.
+    pub interval: f64,
     /// Kernel release whose network rules hold.
     pub era: String,
+    /// Where the tasks of a pair run.
+    pub pinning: Pinning,
+    /// Packets on a CPU's list of deferred frees; `None`: as the era has it.
+    pub skb_defer: Option<u64>,
+    /// Room for TCP headers in a buffer; `None`: as the era has it.
+    pub tcp_header: Option<u64>,
     /// Factor on the protocol's CPU per message.
     pub protocol_scale: f64,
     /// Cache lines of its own that user code touches per exchange.
@@ -44,7 +82,11 @@ impl Default for Tbench {
             clients: 8,
             seconds: 0.1,
             warmup: 0.3,
-            era: "2.6.24".into(),
+            interval: 1.0,
+            era: "machine".into(),
+            pinning: Pinning::Free,
+            skb_defer: None,
+            tcp_header: None,
             protocol_scale: 1.0,
             user_footprint_lines: 64,
             native_work: NativeWork::Skip,
@@ -60,7 +102,27 @@ impl Workload for Tbench {
         Parameter { name: "clients", unit: "connections", meaning: "connections; each has a client and a server task" },
         Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
         Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement" },
-        Parameter { name: "era", unit: "", meaning: "kernel release whose network rules hold: 2.6.24" },
+        Parameter { name: "interval", unit: "s", meaning: "seconds of one row of series()" },
+        Parameter {
+            name: "era",
+            unit: "",
+            meaning: "kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's",
+        },
+        Parameter {
+            name: "pinning",
+            unit: "",
+            meaning: "client and server: free, together on one CPU, on the next CPU, or across half the machine",
+        },
+        Parameter {
+            name: "skb_defer",
+            unit: "packets",
+            meaning: "length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)",
+        },
+        Parameter {
+            name: "tcp_header",
+            unit: "bytes",
+            meaning: "room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)",
+        },
         Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
         Parameter {
             name: "user_footprint_lines",
@@ -74,28 +136,37 @@ impl Workload for Tbench {
         if self.clients == 0 || self.clients > MAX_CLIENTS {
             return Err(Error::new("workload.clients", self.clients, format!("1..{MAX_CLIENTS}")));
         }
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(Error::new("workload.seconds", self.seconds, "more than 0, at most 3600"));
+        check_times(self.seconds, self.warmup)?;
+        if !(self.interval >= self.seconds / 10_000.0 && self.interval <= 3600.0) {
+            return Err(Error::new("workload.interval", self.interval, "seconds / 10000 .. 3600"));
         }
-        if !(self.warmup >= 0.0 && self.warmup <= 3600.0) {
-            return Err(Error::new("workload.warmup", self.warmup, "0..3600"));
-        }
-        if self.era != "2.6.24" {
-            return Err(Error::unknown("workload.era", &self.era, &["2.6.24"]));
-        }
-        if !(self.protocol_scale >= 0.0 && self.protocol_scale <= 1000.0) {
-            return Err(Error::new("workload.protocol_scale", self.protocol_scale, "0..1000"));
-        }
+        Era::check(&self.era)?;
+        check::skb_defer(self.skb_defer, &self.era)?;
+        check::tcp_header(self.tcp_header)?;
+        check::scale(self.protocol_scale)?;
         if self.user_footprint_lines > 1 << 20 {
             return Err(Error::new("workload.user_footprint_lines", self.user_footprint_lines, "at most 1048576"));
         }
         Ok(())
     }
 
+    fn check_on(&self, cpus: u16) -> Result<(), Error> {
+        let two = matches!(self.pinning, Pinning::Next | Pinning::Across);
+        if two && cpus < 2 {
+            return Err(Error::new("workload.pinning", "two CPUs a pair", "free or together on a machine of one CPU"));
+        }
+        Ok(())
+    }
+
     fn plan(&self, seed: u64) -> Plan {
+        self.plan_on(seed, 1)
+    }
+
+    fn plan_on(&self, seed: u64, cpus: u16) -> Plan {
+        let rules = rules(&self.era, self.protocol_scale, self.tcp_header, self.skb_defer);
         let table = Table::new();
         let mut tasks: Vec<Box<dyn Task>> = Vec::new();
-        let mut sock_owner = Vec::new();
+        let mut links = Links::default();
         for i in 0..self.clients as u32 {
             // The exchange sequence of a connection is known to both ends: request and response lengths.
             let stream = Random::new(seed, u64::from(i));
@@ -110,23 +181,21 @@ impl Workload for Tbench {
                 lines,
             }));
             tasks.push(Box::new(Server { table: table.clone(), stream, sock: end(1), now: [0; 3], phase: 0 }));
-            sock_owner.extend([2 * i, 2 * i + 1]);
+            links.pinned.extend(self.pinning.of(i, [2 * i, 2 * i + 1], cpus));
         }
         Plan {
-            caches: vec![
-                CacheSpec::new("skbuff_fclone_cache", 468).hwcache(),
-                CacheSpec::new("skbuff_head_cache", 232).hwcache(),
-            ],
-            socks: sock_owner.len() as u32,
+            caches: rules.caches(),
+            net: Network::new(rules, Kind::Tcp, tasks.len() as u32),
             tasks,
-            sock_owner,
-            net: Rules::v2_6_24(self.protocol_scale),
             warmup_s: self.warmup,
             seconds: self.seconds,
+            interval_s: self.interval,
             per_byte: true,
             scale: 1e-6,
             unit: "MB/s",
+            job: None,
             native_work: self.native_work,
+            links,
         }
     }
 }
@@ -176,9 +245,9 @@ impl Task for Client {
                 self.now = self.table.draw(&mut self.stream);
                 Op::User { lines: self.lines }
             }
-            2 => Op::TcpSend { sock: self.sock, bytes: request },
-            3 => Op::TcpRecv { sock: self.sock, bytes: 4, end: false },
-            4 => Op::TcpRecv { sock: self.sock, bytes: response - 4, end: true },
+            2 => Op::Net(NetOp::TcpSend { sock: self.sock, bytes: request }),
+            3 => Op::Net(NetOp::TcpRecv { sock: self.sock, bytes: 4, end: false }),
+            4 => Op::Net(NetOp::TcpRecv { sock: self.sock, bytes: response - 4, end: true }),
             _ => Op::Done { bytes: u64::from(counted) },
         }
     }
@@ -199,10 +268,10 @@ impl Task for Server {
         match self.phase {
             1 => {
                 self.now = self.table.draw(&mut self.stream);
-                Op::TcpRecv { sock: self.sock, bytes: 4, end: false }
+                Op::Net(NetOp::TcpRecv { sock: self.sock, bytes: 4, end: false })
             }
-            2 => Op::TcpRecv { sock: self.sock, bytes: self.now[0] - 4, end: true },
-            _ => Op::TcpSend { sock: self.sock, bytes: self.now[1] },
+            2 => Op::Net(NetOp::TcpRecv { sock: self.sock, bytes: self.now[0] - 4, end: true }),
+            _ => Op::Net(NetOp::TcpSend { sock: self.sock, bytes: self.now[1] }),
         }
     }
 }
@@ -232,7 +301,7 @@ mod tests {
         let sent = |t: &mut Box<dyn Task>| {
             std::iter::from_fn(|| Some(t.step()))
                 .filter_map(|op| match op {
-                    Op::TcpSend { bytes, .. } => Some(bytes),
+                    Op::Net(NetOp::TcpSend { bytes, .. }) => Some(bytes),
                     _ => None,
                 })
                 .take(50)
@@ -240,12 +309,12 @@ mod tests {
         };
         let received = |t: &mut Box<dyn Task>| {
             let ops: Vec<Op> =
-                std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::TcpRecv { .. })).take(100).collect();
+                std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::Net(NetOp::TcpRecv { .. }))).take(100).collect();
             ops.chunks(2)
                 .map(|c| {
                     c.iter()
                         .map(|op| match op {
-                            Op::TcpRecv { bytes, .. } => *bytes,
+                            Op::Net(NetOp::TcpRecv { bytes, .. }) => *bytes,
                             _ => 0,
                         })
                         .sum::<u32>()

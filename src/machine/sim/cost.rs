@@ -42,7 +42,7 @@ pub struct CostModel {
     /// Lines of the three cache levels that the fill-count rule counts as resident.
     pub resident: [u32; 3],
     /// Fixed costs.
-    events: [u64; 7],
+    events: [u64; 8],
     /// From the interrupt to the woken task's first instruction on an idle CPU.
     pub ipi_to_run: u64,
     /// Extra lines a waiter's re-read costs in a hand-off, as part of a transfer in 1/1024, and at how many waiters it stops.
@@ -154,6 +154,11 @@ impl CostModel {
                 nanos("context_switch")?,
                 nanos("ttwu_local")?,
                 scaled(nanos("ipi_send")?),
+                // Without a change of address space 0.3 µs less (machine-model.md §7), at most half.
+                {
+                    let switch = nanos("context_switch")?;
+                    switch.saturating_sub(300_000).max(switch / 2)
+                },
             ],
             ipi_to_run: scaled(nanos("ipi_to_run_c1")?),
             reread_x1024: part("handoff_reread")?,
@@ -200,6 +205,7 @@ impl CostModel {
             Event::ContextSwitch => 4,
             Event::Wake => 5,
             Event::IpiSend => 6,
+            Event::ThreadSwitch => 7,
         }]
     }
 }
