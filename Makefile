@@ -10,7 +10,7 @@ ARGS ?=
 RUST := Cargo.toml Cargo.lock $(shell find src python/_core -type f -not -path '*/target/*')
 STAMPS := .venv/.stamps
 
-.PHONY: figure test soak oracle bench lint notebook clean
+.PHONY: figure test soak loom oracle bench lint notebook clean
 
 # Draws the published figure again: picture, table and CSV in figure/.
 figure: $(STAMPS)/build
@@ -21,9 +21,13 @@ test: $(STAMPS)/build $(STAMPS)/test
 	@$(BIN)/python .ci/check.py
 
 # The long tests, whole: what `make test` shortens or leaves out.
-soak: $(STAMPS)/build $(STAMPS)/test
+soak: loom $(STAMPS)/build $(STAMPS)/test
 	cargo test --locked $(ARGS) -- --ignored
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+# Models of what CPUs do at the same time, under every interleaving that the memory model allows. A build of its own.
+loom:
+	RUSTFLAGS="--cfg loom" cargo test --locked --lib --target-dir target/loom loom $(ARGS)
 
 # Every recording of real kernels, each with every checkpoint.
 oracle:
@@ -33,6 +37,7 @@ oracle:
 bench: $(STAMPS)/build
 	cargo bench --locked $(ARGS)
 	$(BIN)/python benches/overhead.py
+	$(BIN)/slablab bench workloads
 
 # Formatting and lints alone.
 lint: $(STAMPS)/build $(STAMPS)/test

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -65,8 +66,35 @@ def pytest(output: str) -> tuple[int, int]:
     return counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)
 
 
+def shares(folder: Path) -> str:
+    """How much of what was recorded of real kernels is equal: a line per allocator and kind of what the tests left."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for file in sorted(folder.iterdir()):
+        name, what, equal, total = file.read_text(encoding="utf-8").split("\t")
+        allocator = next((a for a in ("slab", "slub", "slob", "slqb") if a in name), name)
+        sums.setdefault((allocator, "objects placed" if name.startswith("placement") else what), []).extend(
+            (int(equal), int(total))
+        )
+    lines = []
+    for (allocator, what), numbers in sorted(sums.items()):
+        equal, total = sum(numbers[0::2]), sum(numbers[1::2])
+        lines.append(f"{allocator}: {equal} of {total} {what} equal, {100 * equal / max(total, 1):.2f} %")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Runs the checks; returns the exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        ENVIRONMENT["SLABLAB_TALLY"] = folder
+        passed, failed = checks()
+        print("equal to recordings of real kernels (of the long sequences a fixed fifth; `make oracle` replays all):")
+        print(shares(Path(folder)))
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def checks() -> tuple[int, int]:
+    """Runs all of them; returns how many passed and failed."""
     passed = failed = 0
     broken = []
     for command in LINTS:
@@ -86,8 +114,7 @@ def main() -> int:
     print()
     for command in broken:
         print(f"failed: {' '.join(Path(w).name if w.startswith('/') else w for w in command)}")
-    print(f"{passed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return passed, failed
 
 
 if __name__ == "__main__":

@@ -1,15 +1,33 @@
-//! How fast the simulator is: alloc/free pairs per host second and core of the whole tbench model at 8 CPUs, everything
-//! included (machine-model.md §13 counts slab and page pairs alike), and the memory it takes beyond the arena touched.
+//! How fast the simulator is, per second of one host core (machine-model.md §13), and what it takes:
+//!
+//! - alloc/free pairs of the whole tbench model, everything included, on 8 and 160 CPUs (slab and page pairs alike),
+//! - pairs of a loop of allocations and frees alone, on 1 and 160 CPUs: 16 objects taken, then given back,
+//! - the start of a world,
+//! - memory beyond the arena touched: the highest resident memory less the pages of the arena that hold something.
+
+use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
+use slablab::alloc::{Configuration, SlabAllocator};
+use slablab::machine::presets::{Machinery, Placement, names};
+use slablab::machine::sim::Schedule;
+use slablab::machine::{Machine, Sim};
+use slablab::page::{PageModel, Pages};
 use slablab::run::{Cancel, run};
+use slablab::spec::{CacheSpec, Request};
 
-fn config(allocator: &str) -> Value {
+/// The machines of the two sizes.
+const SMALL: &str = "opteron-2x4-2007";
+const LARGE: &str = "epyc-genoa-2x96";
+
+fn config(allocator: &str, machine: &str, cpus: u64) -> Value {
+    // Warm-up and measurement are equal: what was counted happened twice.
+    let half = if cpus > 8 { 0.01 } else { 0.05 };
     json!({
-        "machine": "opteron-2x4-2007",
+        "machine": { "name": machine, "cpus": cpus },
         "allocator": allocator,
-        "workload": { "name": "tbench", "clients": 8, "seconds": 0.05, "warmup": 0.05 },
+        "workload": { "name": "tbench", "clients": cpus, "seconds": half, "warmup": half },
     })
 }
 
@@ -31,18 +49,72 @@ fn peak_mib() -> Option<u64> {
 }
 
 fn tbench(c: &mut Criterion) {
-    let mut group = c.benchmark_group("sim, tbench, 8 CPUs");
-    group.sample_size(10);
-    for allocator in ["null", "slab", "slub", "slob", "slqb"] {
-        let config = config(allocator);
-        group.throughput(Throughput::Elements(pairs_of(&config)));
-        group.bench_function(allocator, |b| b.iter(|| run(&config, &Cancel::default()).expect("a run")));
-    }
-    group.finish();
-    if let Some(mib) = peak_mib() {
-        println!("highest resident memory of all runs: {mib} MiB, arena touched included");
+    for (machine, cpus) in [(SMALL, 8), (LARGE, 160)] {
+        let mut group = c.benchmark_group(format!("sim, tbench, {cpus} CPUs"));
+        group.sample_size(10);
+        for allocator in ["null", "slab", "slub", "slob", "slqb"] {
+            let config = config(allocator, machine, cpus);
+            group.throughput(Throughput::Elements(pairs_of(&config)));
+            group.bench_function(allocator, |b| b.iter(|| run(&config, &Cancel::default()).expect("a run")));
+        }
+        group.finish();
+        if let Some(mib) = peak_mib() {
+            println!("highest resident memory so far: {mib} MiB, arena touched included");
+        }
     }
 }
 
-criterion_group!(benches, tbench);
+fn hardware(machine: &str, cpus: Option<u64>) -> Machinery {
+    Machinery::preset(machine, &Default::default(), cpus, Placement::Spread).expect("a preset")
+}
+
+/// Objects each CPU holds at most, and how often it takes and returns them in one boot.
+const HELD: usize = 16;
+const ROUNDS: u64 = 2_000;
+
+fn pairs(c: &mut Criterion) {
+    for (machine, cpus) in [(SMALL, 1), (LARGE, 160)] {
+        let mut group = c.benchmark_group(format!("sim, alloc and free alone, {cpus} CPUs"));
+        group.sample_size(10);
+        let rounds = (ROUNDS / cpus).max(50);
+        group.throughput(Throughput::Elements(cpus * rounds * HELD as u64));
+        let sim = Sim::new(&hardware(machine, Some(cpus)), Schedule::default()).expect("a machine");
+        macro_rules! each {
+            ($($name:literal => $alloc:ty, $config:ty;)*) => { $({
+                let pages = Pages::new(&sim, PageModel::HotCold).expect("memory");
+                let config = <$config as Configuration>::era(<$config as Configuration>::DEFAULT_ERA).expect("an era");
+                let mut alloc = <$alloc as SlabAllocator<'_, Sim>>::new(&pages, &config).expect("an allocator");
+                let cache = alloc.create_cache(CacheSpec::new("pair", 256)).expect("a cache");
+                group.bench_function($name, |b| b.iter(|| sim.boot(|cpu| {
+                    let mut held = Vec::with_capacity(HELD);
+                    for _ in 0..rounds {
+                        held.extend((0..HELD).map(|_| alloc.alloc(cpu, cache, Request::default()).expect("memory")));
+                        held.drain(..).for_each(|object| alloc.free(cpu, cache, object));
+                    }
+                })));
+            })* };
+        }
+        slablab::allocators!(each);
+        group.finish();
+    }
+}
+
+fn start(c: &mut Criterion) {
+    let mut group = c.benchmark_group("sim, start of a world");
+    group.sample_size(10);
+    for name in names() {
+        let config = <slablab::alloc::slub::Config as Configuration>::era("2.6.24").expect("an era");
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let sim = Sim::new(&hardware(name, None), Schedule::default()).expect("a machine");
+                let pages = Pages::new(&sim, PageModel::HotCold).expect("memory");
+                let alloc = slablab::alloc::slub::Slub::new(&pages, &config).expect("an allocator");
+                black_box(&alloc);
+            })
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, pairs, start, tbench);
 criterion_main!(benches);

@@ -38,6 +38,7 @@ pub mod alloc;
 pub mod error;
 pub mod machine;
 pub mod page;
+#[cfg(not(loom))]
 pub mod run;
 pub mod spec;
 pub mod topology;
@@ -45,5 +46,5 @@ pub mod units;
 pub mod walkthrough;
 pub mod workload;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -51,13 +51,13 @@ impl CacheSpec {
         self
     }
 
-    /// Alignment of SLAB_HWCACHE_ALIGN with line halving (all eras but SLUB up to 2.6.24): the cache line, halved
-    /// while the object fits in half of it. Without the flag: 1.
-    pub fn halved_line(&self) -> u64 {
+    /// Alignment of SLAB_HWCACHE_ALIGN with line halving (all eras but SLUB up to 2.6.24): the cache line of `line` bytes,
+    /// halved while the object fits in half of it. Without the flag: 1.
+    pub fn halved_line(&self, line: u64) -> u64 {
         if !self.hwcache_align {
             return 1;
         }
-        let mut r = crate::units::LINE;
+        let mut r = line;
         while self.size <= r / 2 {
             r /= 2;
         }
@@ -68,6 +68,32 @@ impl CacheSpec {
 /// A cache of one allocator, counted in order of creation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CacheId(pub u32);
+
+/// Which family of kmalloc caches serves a request, where an allocator has several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// No flag.
+    #[default]
+    Normal,
+    /// __GFP_RECLAIMABLE: can be taken back under memory pressure.
+    Reclaimable,
+    /// GFP_DMA: memory that old devices reach. The nodes here have one zone, of which they reach all.
+    Dma,
+    /// __GFP_ACCOUNT: charged to a memory cgroup.
+    Accounted,
+}
+
+impl Kind {
+    /// Its name in scripts and errors.
+    pub fn name(self) -> &'static str {
+        ["normal", "reclaimable", "dma", "accounted"][self as usize]
+    }
+    /// True for [`Kind::Normal`].
+    pub fn is_normal(&self) -> bool {
+        *self == Kind::Normal
+    }
+}
 
 /// What an allocation asks for besides its size: the part of the GFP flags that matters to a slab allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,6 +106,8 @@ pub struct Request {
     pub zero: bool,
     /// GFP_ATOMIC: the caller cannot sleep, no reclaim.
     pub atomic: bool,
+    /// kmalloc: the family of caches to take from, one of `kmalloc_kinds` of the allocator.
+    pub kind: Kind,
 }
 
 /// An allocated object. Freeing consumes it: it cannot be freed twice by accident.

@@ -9,27 +9,60 @@ Importing slablab is light: numpy, pandas and matplotlib are loaded when a frame
 
 from typing import TYPE_CHECKING, Any
 
-from slablab import plot
+from slablab import compose, plot
 from slablab._core import ConfigError, SlabCorruption
 from slablab._core import version as _version
 from slablab.compare import regressions
-from slablab.config import Allocator, Native, Null, Script, Sim, Slab, Slob, Slqb, Slub, Tbench, Workload, catalog
+from slablab.config import (
+    Aim7,
+    Allocator,
+    Boot,
+    Compose,
+    Cpu2k,
+    Dbench,
+    Hackbench,
+    Kbuild,
+    Native,
+    Netperf,
+    Null,
+    Oltp,
+    Script,
+    Sim,
+    Slab,
+    SlabTest,
+    Slob,
+    Slqb,
+    Slub,
+    Specjbb,
+    Tbench,
+    Volanomark,
+    Workload,
+    catalog,
+)
 from slablab.experiment import Experiment, OversubscribedWarning, run
 from slablab.extras import MissingExtra
+from slablab.geometry import Geometry, geometry
 from slablab.reproduce import Reproduction, reproduce
 from slablab.result import Result, Sweep
 from slablab.sqlite import StoreError
 from slablab.store import Store
 from slablab.sweep import OtherVersionWarning, SweepInterrupted, plan, sweep
+from slablab.validate import Validation, validate
 
 if TYPE_CHECKING:
+    from slablab.history import eras
     from slablab.kernel import Kernel
     from slablab.planning import Plan, Sample
 
 __version__ = _version()
 
 
-_LATE = {"Kernel": "slablab.kernel", "Plan": "slablab.planning", "Sample": "slablab.planning"}
+_LATE = {
+    "Kernel": "slablab.kernel",
+    "Plan": "slablab.planning",
+    "Sample": "slablab.planning",
+    "eras": "slablab.history",
+}
 """What is loaded at its first use, and where it is."""
 
 
@@ -42,13 +75,23 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Aim7",
     "Allocator",
+    "Boot",
+    "Compose",
     "ConfigError",
+    "Cpu2k",
+    "Dbench",
     "Experiment",
+    "Geometry",
+    "Hackbench",
+    "Kbuild",
     "Kernel",
     "MissingExtra",
     "Native",
+    "Netperf",
     "Null",
+    "Oltp",
     "OtherVersionWarning",
     "OversubscribedWarning",
     "Plan",
@@ -59,21 +102,29 @@ __all__ = [
     "Sim",
     "Slab",
     "SlabCorruption",
+    "SlabTest",
     "Slob",
     "Slqb",
     "Slub",
+    "Specjbb",
     "Store",
     "StoreError",
     "Sweep",
     "SweepInterrupted",
     "Tbench",
+    "Validation",
+    "Volanomark",
     "Workload",
     "__version__",
     "catalog",
+    "compose",
+    "eras",
+    "geometry",
     "plan",
     "plot",
     "regressions",
     "reproduce",
     "run",
     "sweep",
+    "validate",
 ]

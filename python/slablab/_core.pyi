@@ -5,11 +5,24 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-__all__ = ["ConfigError", "SlabCorruption", "catalog", "expand", "run", "run_many", "version"]
+__all__ = [
+    "ConfigError",
+    "SlabCorruption",
+    "catalog",
+    "expand",
+    "geometry",
+    "machine",
+    "probe",
+    "run",
+    "run_many",
+    "slabinfo",
+    "sysfs",
+    "version",
+]
 
 # Numbers are an array; words a pair (codes, names).
 _Column: TypeAlias = NDArray[Any] | tuple[NDArray[Any], list[str]]
-# A finished run: its document (JSON: config, summary, texts, checkpoints, host), and its frames by name.
+# A finished run: its document (JSON: config, summary, texts, tool, checkpoints, host), and its frames by name.
 _Crossing: TypeAlias = tuple[str, dict[str, dict[str, _Column]]]
 
 class ConfigError(ValueError):
@@ -27,5 +40,10 @@ def run_many(
     configs: Sequence[str], threads: int | None, done: Callable[[int, _Crossing | Exception], Sequence[int] | None]
 ) -> None: ...
 def expand(config: str) -> str: ...
+def geometry(asked: str) -> str: ...
+def slabinfo(tool: str, options: str) -> str: ...
+def sysfs(tool: str, cache: str) -> str: ...
+def machine(config: str) -> str: ...
+def probe(config: str) -> str: ...
 def catalog() -> str: ...
 def version() -> str: ...

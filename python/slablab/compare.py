@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import config
 from slablab.result import Sweep
-from slablab.values import refused, shown, unknown
+from slablab.values import plain, refused, shown, unknown
 
 if TYPE_CHECKING:
     import os
@@ -216,7 +216,7 @@ def _fixed(frame: pd.DataFrame, baseline: object) -> dict[str, Any]:
         return {"allocator": name} | ({"era": era} if era else {})
     if isinstance(baseline, config.Part):
         words = baseline.document()
-        found = {baseline.part: words.pop("name")} | words
+        found: dict[str, Any] = {baseline.part: words.pop("name")} | words
         return {("workload_era" if (k, baseline.part) == ("era", "workload") else k): v for k, v in found.items()}
     if not isinstance(baseline, Mapping) or not baseline:
         raise refused(
@@ -225,7 +225,7 @@ def _fixed(frame: pd.DataFrame, baseline: object) -> dict[str, Any]:
     for name in baseline:
         if name not in _parameters(frame):
             raise unknown("baseline", name, _parameters(frame))
-    return dict(baseline)
+    return {name: plain(value, f"baseline.{name}") for name, value in baseline.items()}
 
 
 def _where(frame: pd.DataFrame, fixed: Mapping[str, Any]) -> pd.Series[bool]:
@@ -235,6 +235,8 @@ def _where(frame: pd.DataFrame, fixed: Mapping[str, Any]) -> pd.Series[bool]:
     for name, value in fixed.items():
         if name not in frame.columns:
             raise unknown("baseline", name, _parameters(frame))
+        if isinstance(value, list | dict):
+            raise refused(f"baseline.{name}", shown(value), "one value of the column")
         chosen &= frame[name].isna() if value is None else (frame[name] == value).fillna(False).astype(bool)
     return chosen
 
@@ -253,7 +255,7 @@ def _varying(frame: pd.DataFrame, fixed: Iterable[str]) -> list[str]:
     chosen = within(fixed, [c for c in PARTS if c in frame.columns])
     if "allocator" in chosen and "era" not in fixed:
         chosen = list(dict.fromkeys([*chosen, "era"]))
-    names = list(dict.fromkeys([*fixed, *PARTS]))
+    names = [n for n in dict.fromkeys([*fixed, *PARTS]) if n in frame.columns]
     return [*chosen, *within(names, [c for c in _parameters(frame) if c not in PARTS])]
 
 
@@ -303,6 +305,7 @@ def _numbers(frame: pd.DataFrame, metric: str) -> None:
 
 
 def _checked(confidence: object, margin: object) -> None:
+    confidence, margin = plain(confidence, "confidence"), plain(margin, "margin")
     if not isinstance(confidence, float) or not 0.5 <= confidence < 1:
         raise refused("confidence", shown(confidence), "a number from 0.5 to below 1, as 0.95")
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:

@@ -13,10 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from slablab import _core
 from slablab.values import Value, finite, plain, refused, shown, text, unknown, unknown_parameter
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("machine", "allocator", "workload")
 
@@ -37,11 +40,14 @@ def entry(part: str, name: str) -> dict[str, Any]:
     raise unknown(part, name, [e["name"] for e in entries])
 
 
-def parameters(part: str, name: str) -> list[str]:
-    """Names of the parameters that a machine, allocator or workload has."""
+def parameters(part: str, name: str, values: object = None) -> list[str]:
+    """Names of the parameters that a machine, allocator or workload has; `values`: those of a machine file."""
+    if values is not None:
+        every = {key: None for m in catalog()["machines"] if m["simulated"] for key in m["values"]}
+        return ["cpus", "placement", "pages", "fragment", "values", *every]
     found = entry(part, name)
     if part == "machine":
-        return ["cpus", "placement", *found["values"]]
+        return [*(p["name"] for p in found["parameters"]), *found["values"]]
     return [*(["era"] if part == "allocator" else []), *(p["name"] for p in found["parameters"])]
 
 
@@ -97,7 +103,7 @@ class Typed(Part):
             default = f.default if f.default is not MISSING else None
             if not f.kw_only:
                 words.append(repr(value))
-            elif value != default:
+            elif value != default and (value or default != ()):
                 words.append(f"{f.name}={value!r}")
         return f"{type(self).__name__}({', '.join(words)})"
 
@@ -135,7 +141,7 @@ class Named(Part):
     given: tuple[tuple[str, Value], ...]
 
     def _set(self, name: str, given: Mapping[str, object]) -> None:
-        known = parameters(self.part, text(self.part, name))
+        known = parameters(self.part, text(self.part, name), given.get("values"))
         for key, value in given.items():
             if key not in known:
                 raise unknown_parameter(self.part, key, value, known)
@@ -201,6 +207,10 @@ class Slab(AllocatorConfig):
     """a cache's first trim by the reaper is put off by its address, by up to 4 s: true or false"""
     merge: bool | None = None
     """caches of equal slots share their slabs (6.1): true or false"""
+    aliens: bool | None = None
+    """nodes keep arrays for the objects of other nodes, else each goes home alone: true or false"""
+    kmalloc: str | None = None
+    """kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none"""
     statistics: bool | None = None
     """slabinfo shows the globalstat and cpustat columns: true or false"""
     debug: str | None = None
@@ -214,13 +224,13 @@ class Slub(AllocatorConfig):
     kind = "slub"
     era: str = field(default="2.6.24", kw_only=False)
     order: int | None = None
-    """order of every slab: min_order = max_order = order, 0..10, or null"""
+    """order of every slab: min_order = max_order = order, 0..10, or null (since 2.6.22)"""
     min_order: int | None = None
-    """smallest slab order tried, 0..10, at most max_order"""
+    """smallest slab order tried, 0..10, at most max_order (since 2.6.22)"""
     max_order: int | None = None
-    """largest slab order tried while the object fits, 0..10"""
+    """largest slab order tried while the object fits, 0..10 (since 2.6.22)"""
     min_objects: int | Literal["by_cpus"] | None = None
-    """objects a slab should hold, 1..65536, or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)"""
+    """objects a slab should hold, 1..65536 (since 2.6.22), or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)"""
     order_search: Literal["halve_from8", "halve_from16", "step_from16", "fit_from16"] | None = None
     """halve_from8, halve_from16 (2.6.26), step_from16 (2.6.30) or fit_from16 (6.7)"""
     order_fallback: Literal["none", "kmalloc_block", "min_order"] | None = None
@@ -241,6 +251,8 @@ class Slub(AllocatorConfig):
     """largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages"""
     kmalloc_order3: bool | None = None
     """kmalloc caches of few objects a page get order 3: true (2.6.25) or false"""
+    kmalloc_random: bool | None = None
+    """each kmalloc class exists sixteen times: true or false (since 6.6)"""
     merge: bool | None = None
     """caches of equal slots share their slabs: true or false"""
     merge_walk: Literal["newest", "oldest"] | None = None
@@ -266,13 +278,15 @@ class Slub(AllocatorConfig):
     delayed_freezing: bool | None = None
     """slabs are frozen when used, not when listed: true (6.8) or false"""
     sheaf_capacity: int | Literal["none", "by_creator", "by_size"] | None = None
-    """objects of each CPU's sheaves: a number, by_creator (6.18), by_size (7.0) or none"""
+    """objects of each CPU's sheaves: a number, by_creator (since 6.18), by_size (since 7.0) or none"""
     barn_max_full: int | None = None
     """full sheaves a node's barn takes (since 6.18)"""
     barn_max_empty: int | None = None
     """empty sheaves it keeps after RCU frees (since 6.18)"""
     debug: str | None = None
     """debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"""
+    per_cache: str | None = None
+    """tunables of single caches, as kmalloc-512:min_partial=20,cpu_partial=0;dentry*:order=1; empty: none"""
 
 
 @config
@@ -313,6 +327,8 @@ class Slqb(AllocatorConfig):
     """length of a CPU's LIFO above which one batch is flushed, freebatch - 1 or more (unset: 4 freebatch)"""
     freebatch: int | None = None
     """objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)"""
+    metadata: Literal["own", "free"] | None = None
+    """where cache, CPU and node structures come from: own (three caches, as in the kernel) or free"""
     debug: str | None = None
     """debug letters F Z P U or - and a prefix of names, as "FZ,kmalloc"; empty: none (slqb_debug)"""
     quirk_double_count: bool | None = None
@@ -361,13 +377,18 @@ class Sim(Named):
     """A simulated machine: a preset, `cpus` of its CPUs, and any of its figures replaced.
 
     `Sim()` is the eight-CPU machine of the 2007 figure. `Sim(sockets=4, cores_per_socket=8, numa_nodes=4)` is a
-    machine to order, derived from it. `slablab catalog` lists the presets and every figure with its unit, source and
-    confidence.
+    machine to order, derived from it. `pages` names the page allocator ("2.6.24", "6.1", "none", …), else it is that of
+    the allocator's time; `fragment=(level, seed)` fragments its memory beforehand: level 0 leaves it whole, at 1 only
+    single pages can be had. `slablab catalog` lists the presets and every figure with its unit, source and confidence.
+    `Sim("file.toml")` reads a machine file (see `slablab machine show NAME --toml`); its figures go with the
+    configuration, so that a result does not hang on the file.
     """
 
     part = "machine"
     name: str
     given: tuple[tuple[str, Value], ...]
+    file: ClassVar[str | None] = None
+    """Name of the machine file it was read from."""
 
     def __init__(
         self,
@@ -375,17 +396,73 @@ class Sim(Named):
         *,
         cpus: int | None = None,
         placement: Literal["spread", "packed"] | None = None,
+        pages: str | None = None,
+        fragment: Sequence[float] | None = None,
+        values: Mapping[str, Any] | None = None,
         **figures: float | str | None,
     ) -> None:
+        if values is None and text("machine", name).endswith(".toml"):
+            from slablab import machines
+
+            object.__setattr__(self, "file", name)
+            name, values = machines.read(name)
         if name == "native":
             raise refused("machine", '"native"', "Native() for the host itself, or a simulated preset")
         if placement not in (None, "spread", "packed"):
             raise refused("machine.placement", shown(placement), '"spread" or "packed"')
-        self._set(name, {"cpus": cpus, "placement": placement, **figures})
-        values = entry("machine", name)["values"]
+        _memory(pages, fragment)
+        own = {} if values is None else {"values": values}
+        given = {"cpus": cpus, "placement": placement, "pages": pages, "fragment": fragment}
+        self._set(name, {**given, **own, **figures})
+        if values is not None:
+            from slablab import machines
+
+            machines.complete(self.document())
+            return
+        has = entry("machine", name)["values"]
         for figure, value in self.given:
-            if figure in values:
-                _figure(figure, value, values[figure])
+            if figure in has:
+                _figure(figure, value, has[figure])
+            elif isinstance(value, bool | str) and figure in ALIASES:
+                raise refused(f"machine.{figure}", shown(value), "a number")
+
+    def figures(self) -> pd.DataFrame:
+        """Every figure of the machine, one row each: figure, value, unit, confidence, source."""
+        from slablab import machines
+
+        return machines.figures(self.document())
+
+    def toml(self) -> str:
+        """The machine as a machine file, which `Sim("file.toml")` reads."""
+        from slablab import machines
+
+        return machines.toml(self.document())
+
+    def __repr__(self) -> str:
+        if self.file is None:
+            return super().__repr__()
+        words = [repr(self.file), *(f"{k}={v!r}" for k, v in self.given if k != "values")]
+        return f"Sim({', '.join(words)})"
+
+
+ALIASES = ("threads_per_core", "nodes", "clock_ghz", "l2_kb")
+"""Figures of a machine to order under their usual names."""
+
+
+def _memory(pages: object, fragment: object) -> None:
+    """Refuses what names no page allocator and no fragmentation; which of them exist, the core knows."""
+    if pages is not None and not isinstance(pages, str):
+        raise refused("machine.pages", shown(pages), 'a name in quotes, as "2.6.24", "6.1" or "none"')
+    if fragment is None:
+        return
+    pair = plain(fragment, "machine.fragment")
+    right = "(level, seed): a number from 0 (whole) to 1 (single pages only), and a whole number of 0 or more"
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise refused("machine.fragment", shown(fragment), right)
+    level, seed = pair
+    good = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
+    if not good or not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise refused("machine.fragment", shown(fragment), right)
 
 
 def _figure(name: str, value: Value, has: Mapping[str, Any]) -> None:
@@ -408,10 +485,23 @@ class Native(Typed):
     nodes: int = 1
     """logical NUMA nodes"""
     memory_mib: int = 1024
-    """memory of each node"""
+    """memory of each node, committed when touched"""
+    pages: str | None = None
+    """
+    page allocator: hot-cold, single, watermark, self-tuning, none, 2.6.24, 2.6.27, 3.1, 6.1, 6.8; that of the
+    allocator's time when none is given
+    """
+    fragment: Sequence[float] | None = None
+    """memory fragmented beforehand, [level, seed]: level 0 (not) to 1 (single pages only), a seed from 0"""
+
+    def __post_init__(self) -> None:
+        _memory(self.pages, self.fragment)
 
 
 # Workloads
+
+
+Era: TypeAlias = Literal["machine", "2.6.24", "2.6.28", "3.0", "6.1", "6.18"]
 
 
 @config
@@ -426,14 +516,363 @@ class Tbench(Typed):
     """seconds measured, virtual on Sim"""
     warmup: float = 0.3
     """seconds before the measurement"""
-    era: str = "2.6.24"
-    """kernel release whose network rules hold: 2.6.24"""
+    interval: float = 1.0
+    """seconds of one row of series()"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    pinning: Literal["free", "together", "next", "across"] = "free"
+    """client and server: free, together on one CPU, on the next CPU, or across half the machine"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
     protocol_scale: float = 1.0
     """factor on the protocol's CPU per message"""
     user_footprint_lines: int = 64
     """lines of its own that user code touches per exchange"""
     native_work: Literal["skip", "spin"] = "skip"
     """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Hackbench(Typed):
+    """Groups of tasks pass short messages over sockets or pipes; throughput is the seconds of the whole job.
+
+    The job is scaled from the steady state: `scaled_by` of `summary()` says by how much, `job_ops` how many messages it
+    has. Starting the tasks and their end are not in it. Over sockets each message is a header and a buffer that the
+    sender's CPU allocates and the receiver's frees.
+    """
+
+    part = "workload"
+    kind = "hackbench"
+    groups: int = 10
+    """groups, each of fds senders and fds receivers"""
+    fds: int = 20
+    """senders, and receivers, of a group"""
+    loops: int = 100
+    """messages from each sender to each receiver of its group in the whole job"""
+    datasize: int = 100
+    """bytes of a message"""
+    mode: Literal["process", "thread"] = "process"
+    """process, or thread: tasks share memory and file table"""
+    transport: Literal["socket", "pipe"] = "socket"
+    """socket (AF_UNIX stream pairs) or pipe"""
+    sndbuf: int | None = None
+    """SO_SNDBUF asked for, which the kernel doubles (unset: the era's default)"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement, to fill the sockets"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    memcg: bool = False
+    """a memory cgroup accounts for socket buffers: they come from kmalloc, not skbuff_small_head (6.18)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Netperf(Typed):
+    """Streams and request/response over TCP and UDP: on loopback, or with the other end on another machine.
+
+    `Netperf(test="UDP_STREAM", message=4096, pairs=8)`; `Netperf(test="TCP_RR", pairs=160, link="wire", irq_cpus=1)`.
+    A stream's throughput is what was sent, in Mbit/s; `dropped_per_op` of `summary()` says how much did not arrive.
+    """
+
+    part = "workload"
+    kind = "netperf"
+    test: Literal["TCP_STREAM", "TCP_RR", "UDP_STREAM", "UDP_RR"] = "TCP_RR"
+    """TCP_STREAM, TCP_RR, UDP_STREAM or UDP_RR"""
+    pairs: int = 1
+    """clients, each with a server of its own"""
+    message: int | None = None
+    """message or request (unset: 16384 TCP_STREAM, 1024 UDP_STREAM, 1 for requests)"""
+    response: int | None = None
+    """response (unset: 1)"""
+    client_cpu: int | None = None
+    """CPU of the first client, those of further pairs follow (unset: where the scheduler puts it)"""
+    server_cpu: int | None = None
+    """the same of the servers"""
+    rcvbuf: int | None = None
+    """SO_RCVBUF asked for, which the kernel doubles (unset: the era's default)"""
+    window: int | None = None
+    """what a TCP stream has under way (unset: 2097152, 128 segments)"""
+    link: Literal["loopback", "wire"] = "loopback"
+    """loopback, or wire: the server is another machine that answers after round_trip_us"""
+    irq_cpus: int | None = None
+    """CPUs from 0 on that take interrupts (unset: 1)"""
+    ring: int | None = None
+    """receive buffers ready on each (unset: 256)"""
+    refill: int | None = None
+    """used before the ring is filled up, 1..ring (unset: 32)"""
+    rx_buffer: int | None = None
+    """kmalloc request of one (unset: 2048)"""
+    moderation_us: float | None = None
+    """time between two interrupts (unset: 20)"""
+    round_trip_us: float | None = None
+    """from request to response (unset: 180)"""
+    late_completion: float | None = None
+    """share of packets noticed to be sent after their acknowledgement (unset: 0.333)"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Volanomark(Typed):
+    """A chat server and its clients over loopback TCP: rooms of users, four threads per connection, many yields.
+
+    Throughput is messages per second that the server handles: one in and as many out as the room has users.
+    """
+
+    part = "workload"
+    kind = "volanomark"
+    rooms: int = 10
+    """chat rooms"""
+    users: int = 20
+    """users of a room, one connection and four threads each"""
+    message: int = 100
+    """bytes of a message"""
+    yields: float = 0.5
+    """probability that a thread yields before its next message"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    era: Era = "machine"
+    """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
+    skb_defer: int | None = None
+    """length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)"""
+    tcp_header: int | None = None
+    """room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)"""
+    protocol_scale: float = 1.0
+    """factor on the protocol's CPU per message"""
+    user_footprint_lines: int = 64
+    """lines of its own that user code touches per message"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """protocol work on native: skip (allocator only) or spin"""
+
+
+@config
+class Dbench(Typed):
+    """File-server traffic on a local file system: the load of tbench without the network."""
+
+    part = "workload"
+    kind = "dbench"
+    clients: int = 8
+    """clients, one task each"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0 (files on a disk), 6.1 or 6.18 (in memory)"""
+    file_pages: int = 1024
+    """pages of files that a client keeps, 32..1048576"""
+    user_us: float = 2.0
+    """user work of an operation"""
+    seconds: float = 0.3
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Kbuild(Typed):
+    """`make -jN`: processes, path look-ups and page faults of compilations."""
+
+    part = "workload"
+    kind = "kbuild"
+    jobs: int = 16
+    """compilations at the same time (make -jN)"""
+    mix: Literal["gcc", "shell"] = "gcc"
+    """a unit is a compilation with gcc, or a pass of a shell script: gcc or shell"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
+    user_ms: float = 250.0
+    """user work of a unit"""
+    seconds: float = 8.0
+    """seconds measured, virtual on Sim"""
+    warmup: float = 1.0
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Aim7(Typed):
+    """Multiuser job mix: files, processes, pipes, signals, disk blocks, arithmetic."""
+
+    part = "workload"
+    kind = "aim7"
+    tasks: int = 16
+    """tasks at the same time, each with a child for its forks"""
+    job: str = "all"
+    """all, or one of creat, link, fork, exec, pipe, signal, disk, arithmetic"""
+    era: str = "2.6.24"
+    """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
+    user_us: float = 500.0
+    """user work of a job"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.2
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Oltp(Typed):
+    """Database I/O: objects taken by submitters on all CPUs, freed by the disks' interrupt handlers."""
+
+    part = "workload"
+    kind = "oltp"
+    submitters: int = 32
+    """tasks that submit transactions"""
+    irq_cpus: int = 1
+    """CPUs that complete I/O, from CPU 0 on; one disk queue each"""
+    depth: int = 256
+    """I/Os under way per disk queue, 1..65536"""
+    disk_us: float = 500.0
+    """time of an I/O on its disk"""
+    ios: int = 10
+    """I/Os of a transaction"""
+    user_us: float = 200.0
+    """user work of a transaction"""
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Specjbb(Typed):
+    """Java server benchmark: a null test, little kernel allocation after start."""
+
+    part = "workload"
+    kind = "specjbb"
+    warehouses: int = 8
+    """warehouses, one task each; at least one per CPU"""
+    step_us: float = 500.0
+    """mean user work between two steps into the kernel, 1..1000"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "spin"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Cpu2k(Typed):
+    """SPEC CPU2000: a null test, page faults and nothing else."""
+
+    part = "workload"
+    kind = "cpu2k"
+    copies: int = 8
+    """copies of the benchmark, one task each; at least one per CPU"""
+    step_us: float = 500.0
+    """mean user work between two steps into the kernel, 1..1000"""
+    seconds: float = 0.5
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.1
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "spin"
+    """work on native: skip (allocator only) or spin"""
+
+
+@config
+class Boot(Typed):
+    """Footprint after a boot: a recorded one, its live objects scaled, or a histogram.
+
+    `caches()` of the result shows the objects in place. A histogram is rows of one's own, or read from a file, a CSV or
+    a saved /proc/slabinfo: `Boot(source="histogram", histogram=sl.compose.read_histogram("slabinfo.txt"))`.
+    """
+
+    part = "workload"
+    kind = "boot"
+    source: str = "slub-6.1"
+    """recorded on 6.1 with one CPU: slub-6.1, slab-6.1 or slob-6.1; january-2008; or histogram"""
+    scale: float | None = None
+    """leave out what the boot freed, and take this many times the live objects; none: replay all of it"""
+    histogram: Sequence[tuple[str, int, int]] = ()
+    """rows of live objects, with source=histogram: cache, bytes of an object, number"""
+
+    def __post_init__(self) -> None:
+        copied(self, "histogram", '("dentry", 192, 2000)', list, tuple)
+
+
+@config
+class SlabTest(Typed):
+    """The in-kernel microbenchmark: bursts, pairs, remote frees and bulk calls, cycles per operation.
+
+    `laps()` of the result is its table.
+    """
+
+    part = "workload"
+    kind = "slab_test"
+    shape: str = "all"
+    """all, or one of burst, pair, burst_all, pair_all, remote_free, one_allocator, bulk"""
+    size: int | None = None
+    """one object size, 1..4194304; none: 8, 16, .. 16384"""
+    objects: int = 1000
+    """objects that each CPU allocates in a shape"""
+
+
+@config
+class Compose(Typed):
+    """Tasks put together from primitives: loops of alloc, free, send, recv, touch, work.
+
+    `slablab.compose` has a function for each; `Workload(tasks=[…])` is the same.
+    """
+
+    part = "workload"
+    kind = "compose"
+    caches: Sequence[Mapping[str, Any]] = ()
+    """caches that steps name: name, size, align, flags"""
+    queues: Sequence[Mapping[str, Any]] = ()
+    """queues that steps name: name, capacity (messages), delay_us"""
+    tasks: Sequence[Mapping[str, Any]] = ()
+    """
+    tasks: loop (steps: alloc, free, touch, copy, send, recv, work, pause, syscall, yield, done, repeat),
+    count, cpu, urgent
+    """
+    seconds: float = 0.1
+    """seconds measured, virtual on Sim"""
+    warmup: float = 0.05
+    """seconds before the measurement"""
+    native_work: Literal["skip", "spin"] = "skip"
+    """work on native: skip (allocator only) or spin"""
+
+    def __post_init__(self) -> None:
+        copied(self, "caches", '{"name": "dentry", "size": 208}', Mapping)
+        copied(self, "queues", '{"name": "disk", "capacity": 64}', Mapping)
+        copied(self, "tasks", '{"loop": [{"work": {"us": 5}}]}', Mapping)
+
+
+def copied(made: Typed, name: str, example: str, *kinds: type) -> None:
+    """Makes a list of entries of these kinds the config's own: what the caller does to his later does not reach it."""
+    given = getattr(made, name)
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise refused(f"workload.{name}", shown(given), f"a list of entries as {example}")
+    entries = list(given)
+    for at, one in enumerate(entries):
+        if not isinstance(one, kinds):
+            raise refused(f"workload.{name}[{at}]", shown(one), f"an entry as {example}")
+    object.__setattr__(made, name, plain(entries, f"workload.{name}"))
 
 
 @config
@@ -457,38 +896,51 @@ class Script(Typed):
     """
 
     def __post_init__(self) -> None:
-        # A copy in plain lists and dicts: what the caller does to his own later does not reach this one.
-        for name, example in (("caches", '{"name": "dentry", "size": 208}'), ("ops", '{"op": {"free": {"slot": 7}}}')):
-            given = getattr(self, name)
-            if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-                raise refused(f"workload.{name}", shown(given), f"a list of entries as {example}")
-            entries = list(given)
-            for at, one in enumerate(entries):
-                if not isinstance(one, Mapping):
-                    raise refused(f"workload.{name}[{at}]", shown(one), f"an entry as {example}")
-            object.__setattr__(self, name, plain(entries, f"workload.{name}"))
+        copied(self, "caches", '{"name": "dentry", "size": 208}', Mapping)
+        copied(self, "ops", '{"op": {"free": {"slot": 7}}}', Mapping)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Workload(Named):
-    """Any workload of the catalog by name: `Workload("tbench", clients=4)`."""
+    """Any workload of the catalog by name: `Workload("tbench", clients=4)`.
+
+    Without a name it is one's own, put together from primitives: `Workload(tasks=[…])` (see `slablab.compose`).
+    """
 
     part = "workload"
     name: str
     given: tuple[tuple[str, Value], ...]
 
-    def __init__(self, name: str, **parameters: Value) -> None:
+    def __init__(self, name: str = "compose", **parameters: Any) -> None:
         self._set(name, parameters)
 
 
 MachineLike: TypeAlias = Sim | Native | str
 AllocatorLike: TypeAlias = AllocatorConfig | Allocator | str
-WorkloadLike: TypeAlias = Tbench | Script | Workload | str
+WorkloadLike: TypeAlias = Typed | Workload | str
 
 TYPED: dict[str, dict[str, type[Typed]]] = {
     "allocator": {cls.kind: cls for cls in (Slab, Slub, Slob, Slqb, Null)},
     "machine": {"native": Native},
-    "workload": {"tbench": Tbench, "script": Script},
+    "workload": {
+        cls.kind: cls
+        for cls in (
+            Tbench,
+            Hackbench,
+            Netperf,
+            Volanomark,
+            Dbench,
+            Kbuild,
+            Aim7,
+            Oltp,
+            Specjbb,
+            Cpu2k,
+            Boot,
+            SlabTest,
+            Compose,
+            Script,
+        )
+    },
 }
 
 
@@ -528,9 +980,9 @@ def allocator(given: AllocatorLike) -> AllocatorConfig | Allocator:
     return made
 
 
-def workload(given: WorkloadLike) -> Tbench | Script | Workload:
+def workload(given: WorkloadLike) -> Typed | Workload:
     """The workload that a string or an object means."""
-    if isinstance(given, Tbench | Script | Workload):
+    if isinstance(given, Workload) or (isinstance(given, Typed) and given.part == "workload"):
         return given
-    made: Tbench | Script | Workload = build("workload", text("workload", given), {})
+    made: Typed | Workload = build("workload", text("workload", given), {})
     return made

@@ -45,6 +45,8 @@ def elsewhere(executor: Executor, documents: Sequence[str], order: Sequence[int]
             if waiting or any(n > 1 for n in tries.values()):
                 raise
             raise refused("executor", shown(executor), f"an executor that takes work ({e})") from None
+        if not callable(getattr(future, "add_done_callback", None)):
+            raise refused("executor", shown(executor), f"one whose submit returns a future; it returned {future!r}")
         waiting[future] = index
         future.add_done_callback(ended.put)
 
@@ -59,7 +61,7 @@ def elsewhere(executor: Executor, documents: Sequence[str], order: Sequence[int]
                 continue
             error = _error(future)
             if error is None:
-                _skip(waiting, done(index, future.result()))
+                _skip(waiting, done(index, _crossed(future.result())))
             elif isinstance(error, _core.ConfigError | _core.SlabCorruption):
                 done(index, error)
             elif not isinstance(error, Exception) or _pool_is_gone(error) or tries[index] >= TRIES:
@@ -70,6 +72,14 @@ def elsewhere(executor: Executor, documents: Sequence[str], order: Sequence[int]
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _crossed(given: object) -> Crossing:
+    """What a future holds, if it can be a run: a document and its frames."""
+    good = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and '"summary"' in given[0]
+    if not good:
+        raise refused("executor", shown(given), "futures that hold what the function given to submit returned")
+    return given  # type: ignore[return-value]
 
 
 def _error(future: Future[Crossing]) -> BaseException | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slablab import _core, config
-from slablab.config import Allocator, AllocatorConfig, Native, Script, Sim, Tbench, Workload
+from slablab.config import Allocator, AllocatorConfig, Native, Sim, Typed, Workload
 from slablab.result import Result
 from slablab.values import whole
 
@@ -24,7 +24,7 @@ class Experiment:
 
     machine: Sim | Native = field(default_factory=Sim)
     allocator: AllocatorConfig | Allocator
-    workload: Tbench | Script | Workload
+    workload: Typed | Workload
     seed: int = 1
 
     def __init__(

@@ -12,6 +12,9 @@ from typing import Any
 
 from slablab.slabmap import Block, Key, SlabView, View, cpu_of
 
+LARGEST = 4 << 20
+"""Bytes of the largest block of pages."""
+
 
 def sentence(step: Mapping[str, Any], before: View, after: View) -> str:
     """Explains a step of a script."""
@@ -36,7 +39,9 @@ class _Change:
         """An allocation: fast path, refill, new slab, straight from a slab, pages, nothing."""
         slot = self.given["slot"]
         if slot in self.after.failed:
-            return "no memory: the allocation returned NULL"
+            asked = self.given.get("bytes", 0)
+            why = "more than the largest block of pages" if asked > LARGEST else "no memory"
+            return f"{why}: the allocation returned NULL"
         placed = self.after.placed(slot)
         if placed is None:
             return self._pageless(self.after, slot, "taken from")
@@ -122,6 +127,10 @@ class _Change:
             f"{_count(n, 'object')} of {name} from {_queue(a)} to {_queue(b)}" for (name, a, b), n in moves.items()
         ]
         parts += self._new(None) + self._gone(None) + self._lists(None)
+        if self.op == "create":
+            made, name = self.after.made[-1], self.after.names[self.after.made[-1]]
+            if made in self.before.made or name != self.given["cache"]["name"]:
+                parts.insert(0, f"shares the slabs of {name}, whose slots have room for its objects")
         return f"{self.op}: {'; '.join(parts) or 'no slab changed'}"
 
     def counted(self) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 from slablab.extras import needed
 from slablab.result import FRAMES, Sweep
 from slablab.values import refused, shown, unknown
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 KINDS = (".parquet", ".arrow", ".csv")
 """Endings of a file's name, and so its format. Arrow is the IPC file format (Feather 2)."""
 
 
-def export(grid: Sweep, path: Path, frame: str = "summary") -> int:
+def export(grid: Sweep, file: object, frame: str = "summary") -> int:
     """Writes a frame of the runs; returns its rows. The file appears when it is whole."""
+    if not isinstance(file, str | os.PathLike):
+        raise refused("file", shown(file), f"a name that ends in one of {', '.join(KINDS)}")
+    path = Path(file)
     if path.suffix.lower() not in KINDS:
         raise refused("file", shown(str(path)), f"a name that ends in one of {', '.join(KINDS)}")
     if frame not in FRAMES:

@@ -6,23 +6,58 @@ somebody looks: so nothing is held between two calls but the list of steps, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from slablab import config, slabmap
 from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
-from slablab.values import refused, shown, unknown, whole
+from slablab.values import plain, refused, shown, unknown, whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from slablab.result import Result
+
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What one call cost: what the allocator did on the simulated machine, and how long that took."""
+
+    instructions: int
+    """instructions besides the accesses"""
+    loads: int
+    stores: int
+    atomics: int
+    """locked read-modify-writes: spin locks, bit locks, compare-exchanges, counters that CPUs share"""
+    local_exchanges: int
+    """unlocked compare-exchanges of words that only this CPU changes"""
+    irq_pairs: int
+    """times that interrupts were off and on again"""
+    object_lines: int
+    """lines of objects touched, each once"""
+    descriptor_lines: int
+    """lines of struct page touched"""
+    structure_lines: int
+    """lines of the allocator's own structures touched: caches, per-CPU structures, queues, locks"""
+    ns: float
+    """virtual nanoseconds"""
+    cycles: float
+    """the same in cycles of the machine's clock"""
+
+    @property
+    def lines(self) -> int:
+        """Lines touched, each once."""
+        return self.object_lines + self.descriptor_lines + self.structure_lines
 
 
 class Pointer:
@@ -73,9 +108,10 @@ class Pointer:
 class KernelCache:
     """A cache of a hands-on kernel: `Kernel.cache` makes it."""
 
-    def __init__(self, kernel: Kernel, number: int, name: str, size: int) -> None:
+    def __init__(self, kernel: Kernel, number: int, name: str, size: int, spec: dict[str, Any]) -> None:
         self._kernel = kernel
         self._number = number
+        self._spec = spec
         self._destroyed = False
         self.name = name
         """Name it was made under."""
@@ -104,6 +140,26 @@ class KernelCache:
         for name, value in given.items():
             whole(name, value, "a whole number", low=-(1 << 31), high=(1 << 31) - 1)
         self._kernel._try("tune", {"cache": self._number, **given})
+
+    def write(self, attribute: str, value: int) -> None:
+        """Writes to an attribute of a SLUB cache (kernel: its file in sysfs), which refuses what its release refuses.
+
+        `min_partial` (since 2.6.30), `cpu_partial` (3.2 to 6.18), `order` (2.6.26 to 5.8), `remote_node_defrag_ratio`.
+        """
+        self._alive()
+        if not isinstance(attribute, str):
+            raise refused("attribute", shown(attribute), "the name of an attribute, as min_partial")
+        value = whole(f"cache.{attribute}", value, "a whole number", low=-(1 << 63), high=(1 << 63) - 1)
+        self._kernel._try("write", {"cache": self._number, "attribute": attribute, "value": value})
+
+    def sysfs(self) -> dict[str, str]:
+        """Its attributes in sysfs, as the kernel's text: geometry, limits, slabs by node, every event by CPU.
+
+        SLUB and SLQB have such files; the others raise LookupError (`Kernel.slabinfo` shows SLAB's caches).
+        """
+        self._alive()
+        view = self._kernel._after
+        return self._kernel._result.sysfs(f"#{view.made[self._number]}")
 
     def destroy(self, cpu: int = 0) -> None:
         """Gives the cache up (kernel: kmem_cache_destroy). Its objects must have been freed."""
@@ -165,8 +221,12 @@ class Kernel:
             raise refused("machine", '"native"', "a simulated machine: what was done is run again each time one looks")
         self._steps: list[dict[str, Any]] = []
         self._caches: list[KernelCache] = []
+        self._named: dict[str, list[KernelCache]] = {}
         self._pointers: list[Pointer] = []
         self._seen: tuple[int, View, View] | None = None
+        self._last: Result | None = None
+        self._good: set[str] = set()
+        """Caches that a kernel has made when asked, as JSON with their namesakes before them."""
 
     @property
     def script(self) -> Script:
@@ -190,8 +250,8 @@ class Kernel:
         """
         checked_name(name)
         if size is None:
-            for cache in reversed(self._caches):
-                if cache.name == name and not cache._destroyed:
+            for cache in reversed(self._named.get(name, ())):
+                if not cache._destroyed:
                     return cache
             raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
         size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
@@ -205,15 +265,32 @@ class Kernel:
         for flag, value in flags.items():
             if not isinstance(value, bool):
                 raise refused(f"cache.{flag}", shown(value), "true or false")
-        self._try("create", {"cache": {"name": name, "size": size, "align": align, **flags}})
-        made = KernelCache(self, len(self._caches), name, size)
+        spec = {"name": name, "size": size, "align": align, **flags}
+        self._creatable(spec)
+        self._step("create", {"cache": spec}, 0)
+        made = KernelCache(self, len(self._caches), name, size, spec)
         self._caches.append(made)
+        self._named.setdefault(name, []).append(made)
         return made
 
-    def kmalloc(self, bytes: int, cpu: int = 0, node: int | None = None) -> Pointer:  # noqa: A002
-        """Takes at least `bytes` bytes (kernel: kmalloc); 0 bytes give an address of nothing, as in the kernel."""
+    def kmalloc(
+        self,
+        bytes: int,  # noqa: A002
+        cpu: int = 0,
+        node: int | None = None,
+        kind: Literal["normal", "reclaimable", "dma", "accounted"] = "normal",
+    ) -> Pointer:
+        """Takes at least `bytes` bytes (kernel: kmalloc); 0 bytes give an address of nothing, as in the kernel.
+
+        Another `kind` than "normal" takes them from caches of their own (GFP_DMA, __GFP_RECLAIMABLE, __GFP_ACCOUNT),
+        where the allocator has such caches: `Slab(kmalloc=…)`.
+        """
         bytes_ = whole("bytes", bytes, f"0..{1 << 40} bytes", low=0, high=1 << 40)
-        return self._take("kmalloc", {"bytes": bytes_}, cpu, node, None, f"{bytes_} bytes of kmalloc")
+        given: dict[str, Any] = {"bytes": bytes_}
+        if kind != "normal":
+            given["kind"] = kind
+            self._answers([{"op": {"kmalloc": {**given, "slot": 0}}}])
+        return self._take("kmalloc", given, cpu, node, None, f"{bytes_} bytes of kmalloc")
 
     def kfree(self, p: Pointer, cpu: int = 0) -> None:
         """Gives back what kmalloc returned (kernel: kfree)."""
@@ -225,10 +302,10 @@ class Kernel:
 
     def wait(self, seconds: float, cpu: int = 0) -> None:
         """Lets virtual time pass on a CPU; nothing happens in it that no call asks for."""
-        good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= 86_400
-        if not good:
+        number = plain(seconds, "seconds")
+        if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 86_400:
             raise refused("seconds", shown(seconds), "0..86400")
-        self._step("wait", {"seconds": float(seconds)}, cpu)
+        self._step("wait", {"seconds": float(number)}, cpu)
 
     def slabs(self) -> pd.DataFrame:
         """`KernelCache.slabs` of all caches, those of kmalloc too."""
@@ -242,6 +319,32 @@ class Kernel:
         """Draws every slab of every cache."""
         return slabmap.plot(self._after.of(None), "all caches", self.caption, ax)
 
+    def slabinfo(self, options: str | None = None) -> str:
+        """The text of /proc/slabinfo as it is now, or with options (`"-AD"`, `"-T"`, `"-l"`) that of the slabinfo tool.
+
+        LookupError for an allocator that has none (SLOB).
+        """
+        return self._result.slabinfo(options)
+
+    def heap(self) -> str:
+        """SLOB: its heap as text, pages, free blocks and fragments; LookupError for an allocator of slabs."""
+        texts = self._result.texts
+        if "heap" not in texts:
+            raise LookupError(f"{self.title} has no heap of its own; slabinfo() shows its caches")
+        return texts["heap"]
+
+    def queues(self) -> pd.DataFrame:
+        """SLQB: who holds what in which queue, and what happened there (see `Result.queues`); of others empty."""
+        import pandas as pd
+
+        return pd.DataFrame(self._after.queues)
+
+    def queueinfo(self) -> str:
+        """SLQB: `queues` as text, a line per cache and below it one per list of a CPU or node."""
+        if self._after.queues_text is None:
+            raise LookupError(f"{self.title} has no such queues; SLQB has")
+        return self._after.queues_text
+
     def explain(self) -> str:
         """Says in a sentence what the last call did: fast path, refill, flush, remote free, new and returned slabs."""
         from slablab.explain import sentence
@@ -249,6 +352,18 @@ class Kernel:
         if not self._steps:
             return "nothing has been done yet"
         return sentence(self._steps[-1], *self._views())
+
+    def effort(self) -> Effort:
+        """Says what the last call cost: instructions, loads, stores, atomics, lines touched, time.
+
+        Counted is what the allocator did for `alloc`, `free`, `kmalloc` or `kfree`; other calls cost nothing here.
+        """
+        seen = dict(self._after.effort)
+        ns = seen.pop("time_ps") / 1000
+        del seen["operations"]
+        machine = self._full["machine"]
+        preset = config.entry("machine", machine["name"])["values"]["freq"]["value"]
+        return Effort(**seen, ns=ns, cycles=ns * machine.get("freq", preset))
 
     @cached_property
     def title(self) -> str:
@@ -281,18 +396,46 @@ class Kernel:
     def _after(self) -> View:
         return self._views()[1]
 
+    @property
+    def _result(self) -> Result:
+        """The run of all steps so far."""
+        self._views()
+        assert self._last is not None
+        return self._last
+
     def _views(self) -> tuple[View, View]:
         """Before the last step and after it, from one run of the whole script."""
         if self._seen is None or self._seen[0] != len(self._steps):
             looks = [{"op": {"map": {"name": name}}} for name in ("before", "after")]
             ops = [*self._steps[:-1], looks[0], *self._steps[-1:], looks[1]]
-            parts = self._experiment
-            script = Experiment(
-                machine=parts.machine, allocator=parts.allocator, workload=Script(ops=ops), seed=parts.seed
-            )
-            before, after = (View(c["map"]) for c in script.run().checkpoints)
+            self._last = self._run(ops)
+            before, after = (View(c["map"]) for c in self._last.checkpoints)
             self._seen = (len(self._steps), before, after)
         return self._seen[1:]
+
+    def _run(self, ops: list[dict[str, Any]]) -> Result:
+        """Runs a script on this machine with this allocator."""
+        parts = self._experiment
+        script = Script(ops=ops)
+        return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+
+    def _answers(self, ops: list[dict[str, Any]]) -> None:
+        """Asks a kernel of its own whether it would do this, which may be a ConfigError; asked before, it did."""
+        key = json.dumps(ops)
+        if key not in self._good:
+            self._run(ops)
+            self._good.add(key)
+
+    def _creatable(self, spec: dict[str, Any]) -> None:
+        """What a kernel refuses of a cache is its size, its alignment, and its name if another one has it."""
+        ops: list[dict[str, Any]] = []
+        for number, cache in enumerate(self._named.get(spec["name"], ())):
+            ops.append({"op": {"create": {"cache": cache._spec}}})
+            if cache._destroyed:
+                ops.append({"op": {"destroy": {"cache": number}}})
+        # A name that nobody has is as good as any other.
+        named = spec if ops else {**spec, "name": "new"}
+        self._answers([*ops, {"op": {"create": {"cache": named}}}])
 
     def _step(self, op: str, given: Mapping[str, Any], cpu: int) -> None:
         cpus = self._full["machine"]["cpus"]

@@ -191,7 +191,7 @@ def cell(full: Mapping[str, Any], repeat: int, seed: int) -> Cell:
 
 def listed(given: Any, made: Callable[[Any], Part], parameter: str = "sweep") -> list[Part]:
     """One part or several, as config objects."""
-    if isinstance(given, str | Part) or not isinstance(given, Iterable):
+    if isinstance(given, str | Part | Mapping) or not isinstance(given, Iterable):
         return [made(given)]
     parts = [made(g) for g in given]
     if not parts:
@@ -202,6 +202,9 @@ def listed(given: Any, made: Callable[[Any], Part], parameter: str = "sweep") ->
 def seeds_of(repeats: object, seed: object, seeds: object) -> list[int]:
     """The seeds of the repeats of each cell."""
     if seeds is not None:
+        if repeats != 1 or seed != 1:
+            said = f"repeats={shown(repeats)}" if repeats != 1 else f"seed={shown(seed)}"
+            raise refused("seeds", shown(seeds), f"seeds alone: {said} says it too")
         if isinstance(seeds, str | bytes | Mapping) or not isinstance(seeds, Iterable):
             raise refused("seeds", shown(seeds), "a list or range of whole numbers")
         chosen = [checked_seed(s) for s in itertools.islice(seeds, MAX_CELLS + 1)]
@@ -255,7 +258,11 @@ def _blocks(axes: dict[str, Sequence[Any]], parts: dict[str, Sequence[Part]]) ->
     idle: dict[str, None] = {}
     for choice in itertools.product(*(parts[p] for p in PARTS)):
         documents: dict[str, dict[str, Any]] = {part.part: dict(part.document()) for part in choice}
-        known = {f"{p}.{name}" for p, d in documents.items() for name in config.parameters(p, str(d["name"]))}
+        known = {
+            f"{p}.{name}"
+            for p, d in documents.items()
+            for name in config.parameters(p, str(d["name"]), d.get("values"))
+        }
         own = {name: values for name, values in dotted.items() if name in known}
         used.update(own)
         for era in own.get("allocator.era", ()):

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from slablab.extras import needed
-from slablab.result import Sweep, short
+from slablab.plot_time import latency, time
+from slablab.result import Result, Sweep, short
 from slablab.values import refused, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+__all__ = ["COLOURS", "caption", "latency", "note", "throughput", "time"]
 
 COLOURS = {"slab": "#0072B2", "slub": "#D55E00", "slob": "#009E73", "slqb": "#CC79A7", "null": "#7F7F7F"}
 """One colour per allocator in every figure, told apart by colour-blind readers."""
@@ -64,16 +67,8 @@ def throughput(
 
     With `col` the result is a list of axes, one per panel.
     """
-    data = frame.summary() if isinstance(frame, Sweep) else frame
-    if not hasattr(data, "columns"):
-        raise refused("frame", shown(data), "a Sweep, or its summary()")
-    x, hue = short(x), short(hue)
-    style, col = style and short(style), col and short(col)
-    for role, name in (("x", x), ("hue", hue), ("style", style), ("col", col)):
-        if name is not None and name not in data.columns:
-            raise unknown(role, name, data.columns)
-    if data.empty:
-        raise refused("frame", "empty", "at least one row")
+    data, x, hue, style, col = _checked(frame, x, hue, style, col)
+    data = _placed(data, x)
     units = list(dict.fromkeys(data["unit"]))
     if len(units) > 1:
         raise refused("unit", " and ".join(units), "one unit per axis: draw the rows of each unit apart")
@@ -100,6 +95,59 @@ def throughput(
         _shared_legend(axes)
     note(axes[0], caption(data))
     return axes[0] if col is None else axes
+
+
+def drawable(ax: object) -> None:
+    """Refuses what is no axes of matplotlib."""
+    if not callable(getattr(ax, "plot", None)) or not callable(getattr(ax, "get_figure", None)):
+        raise refused("ax", shown(ax), "axes of matplotlib")
+
+
+def eras(
+    frame: pd.DataFrame | Sweep, *, y: str, hue: str | None = None, text: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draws column `y` from era to era: a line through the medians, a band from the lowest to the highest.
+
+    `frame` has the columns era and `y`; its eras are drawn in the order in which they come. One colour per `hue`.
+    `text` is the line at the foot; without it that of a sweep.
+    """
+    plt = needed("matplotlib.pyplot", "a figure")
+    data = frame.summary() if isinstance(frame, Sweep) else frame
+    for role, name in (("frame", "era"), ("y", y), ("hue", hue)):
+        if name is not None and name not in data.columns:
+            raise unknown(role, name, data.columns)
+    names = list(dict.fromkeys(data["era"]))
+    axes: Axes = plt.subplots(figsize=(8.0, 3.6), layout="constrained")[1] if ax is None else ax
+    groups = [(None, data)] if hue is None else list(data.groupby(hue, sort=False))
+    for n, (label, part) in enumerate(groups):
+        values = part.groupby("era")[y]
+        colour = COLOURS["slub"] if hue is None else _SPARE[n % len(_SPARE)]
+        at = [i for i, name in enumerate(names) if name in values.groups]
+        low, mid, high = ([getattr(values, how)()[names[i]] for i in at] for how in ("min", "median", "max"))
+        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, mid, marker=_MARKERS[n % len(_MARKERS)], color=colour, label=label)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_xlabel("era of SLUB")
+    unit = data["unit"].iloc[0] if y == "throughput" and "unit" in data.columns else ""
+    axes.set_ylabel(f"{y} ({unit})" if unit else y)
+    axes.set_ylim(min(0.0, 1.08 * float(data[y].min())), max(0.0, 1.08 * float(data[y].max())))
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if hue is not None:
+        axes.legend(frameon=False, title=hue)
+    note(axes, caption(data) if text is None else text)
+    return axes
+
+
+def pages(result: Result, *, ax: Sequence[Axes] | None = None) -> list[Axes]:
+    """Draws the memory of one run: free memory by order over time, and a map of each node's zone at the end.
+
+    In a map each square is a stretch of memory in the colour of its largest free block; without a free page it is
+    dark. Returns the axes, the one over time first.
+    """
+    from slablab.plot_pages import draw
+
+    return draw(result, ax)
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -135,9 +183,9 @@ def _lines(ax: Axes, part: pd.DataFrame, whole: pd.DataFrame, x: str, hue: str, 
             some = rows if style is None else rows[rows[style].isna() if value is None else rows[style] == value]
             if some.empty:
                 continue
-            grouped = some.groupby(x)["throughput"]
+            grouped = some.groupby(x, observed=True)["throughput"]
             middle = grouped.median()
-            at = middle.index.to_numpy()
+            at = middle.index.astype(str).to_numpy() if _is_words(middle.index) else middle.index.to_numpy()
             dash = "-" if value is None else _DASHES[styles.index(value) % len(_DASHES)]
             text = "@".join(key) if len(key) > 1 else key[0]
             if style is not None and value is not None:
@@ -155,6 +203,44 @@ def _lines(ax: Axes, part: pd.DataFrame, whole: pd.DataFrame, x: str, hue: str, 
             low, high = grouped.min(), grouped.max()
             if (high > low).any():
                 ax.fill_between(at, low.to_numpy(), high.to_numpy(), color=colours[key], alpha=0.15, linewidth=0)
+
+
+def _checked(
+    frame: Any, x: object, hue: object, style: object, col: object
+) -> tuple[pd.DataFrame, str, str, str | None, str | None]:
+    """The rows and the columns that a figure is drawn of."""
+    data = frame.summary() if isinstance(frame, Sweep | Result) else frame
+    if not hasattr(data, "columns"):
+        raise refused("frame", shown(data), "a Sweep, or its summary()")
+    found: list[Any] = []
+    for role, column in (("x", x), ("hue", hue), ("style", style), ("col", col)):
+        if column is None and role in ("style", "col"):
+            found.append(None)
+            continue
+        if not isinstance(column, str):
+            raise refused(role, shown(column), "the name of a column")
+        if short(column) not in data.columns:
+            raise unknown(role, short(column), data.columns)
+        found.append(short(column))
+    if data.empty:
+        raise refused("frame", "empty", "at least one row")
+    return data, found[0], found[1], found[2], found[3]
+
+
+def _placed(data: pd.DataFrame, x: str) -> pd.DataFrame:
+    """With words on the axis, or words among numbers, places in the order of the rows."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(data[x]):
+        return data
+    words = data[x].map(str)
+    return data.assign(**{x: pd.Categorical(words, categories=list(dict.fromkeys(words)), ordered=True)})
+
+
+def _is_words(index: pd.Index[Any]) -> bool:
+    import pandas as pd
+
+    return isinstance(index.dtype, pd.CategoricalDtype)
 
 
 def _series(data: pd.DataFrame, hue: str) -> list[tuple[str, ...]]:
@@ -192,6 +278,8 @@ def _panels(count: int, ax: Any) -> list[Any]:
         given = list(ax) if isinstance(ax, Sequence) or hasattr(ax, "__iter__") else [ax]
         if len(given) != count:
             raise refused("ax", f"{len(given)} axes", f"{count}: one per panel")
+        for one in given:
+            drawable(one)
         return given
     plt = needed("matplotlib.pyplot", "a figure")
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from slablab import _core
 from slablab.values import refused
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
-FRAMES = ("summary", "caches", "stats", "locks", "pages", "page_stats", "timeline")
+FRAMES = ("summary", "caches", "stats", "locks", "queues", "pages", "page_stats", "zone_map", "timeline")
 """Frames of a run and of a sweep."""
 
 
@@ -45,11 +47,15 @@ class Result:
         """What the host had to do with it: not compared between runs."""
         self.texts: dict[str, str] = parsed["texts"]
         """Ready-made texts by name."""
+        tool: str | None = parsed.get("tool")
+        # Seldom read and long: a tenth of it is kept.
+        self._packed = None if tool is None else zlib.compress(tool.encode(), 1)
         self.checkpoints: list[dict[str, Any]] = parsed["checkpoints"]
         """What the checkpoints of a script saw: name, filled slots, and the state of each of its caches."""
         self.repeat = repeat
         """Which repeat of its cell it is, from 0."""
         self._summary: Row = parsed["summary"]
+        self._profile: dict[str, Column] | None = self._frames.get("profile")
 
     @property
     def throughput(self) -> float:
@@ -92,12 +98,43 @@ class Result:
         return self._frame("locks")
 
     def pages(self) -> pd.DataFrame:
-        """One row per order: blocks allocated, freed, refused, free at the end, and the two fragmentation indices."""
+        """Who asked for which order: one row per order and asker, after the warm-up.
+
+        `asker` is a cache, or "(kmalloc pages)" beyond the largest one, "(skb fragments)", "(heap)" (SLOB's small
+        objects), "(other)"; an order that nobody asked for has one row, of "(nobody)". Blocks `allocated` and `freed`;
+        `failed` requests; attempts that were refused and made up for: `fallback` (to a smaller order, or another node),
+        `reclaim` (asked again after reclaim); `fallback_node` blocks came from another node; `held` now, since boot.
+        `free_blocks` and the two indices (0 to 1, see /sys/kernel/debug/extfrag) are the order's, in each of its rows.
+        """
         return self._frame("pages")
+
+    def queues(self) -> pd.DataFrame:
+        """SLQB: one row per cache and list of a CPU or node, who holds what and what happened to it; else empty.
+
+        `total_objects` of its `slabs`, of which free in its pages (`free_in_pages`), on its queues (`lifo`, `rlist`,
+        `remote_free`); events: `allocs` and `frees` with their fast shares, `remote_frees`, `flushes` of the LIFO with
+        the objects `flushed`, rlists `sent` home, `claims` of remote_free with the objects `claimed`. `check`: the
+        owner has been told of its remote_free. Lists that had nothing to do are left out.
+        """
+        return self._frame("queues")
+
+    def queueinfo(self) -> str:
+        """SLQB: `queues` as text, a line per cache and below it one per list."""
+        if "queues" not in self.texts:
+            raise LookupError(f"{self.config['allocator']['name']} has no such queues; SLQB has")
+        return self.texts["queues"]
 
     def page_stats(self) -> pd.DataFrame:
         """One row per CPU, node and event counter of the page allocator."""
         return self._frame("page_stats")
+
+    def zone_map(self) -> pd.DataFrame:
+        """Where memory is at the end: one row per stretch of each node's zone, at most 256 of them.
+
+        `pages` from frame `first` on are `free`, `listed` on CPUs' lists, `held` by fragmentation or `lent`; `largest`
+        is the order of the largest free block there (missing: none).
+        """
+        return self._frame("zone_map")
 
     def timeline(self) -> pd.DataFrame:
         """Memory over time: seconds, pages of the slab layer, free blocks per order (per-CPU lists not included).
@@ -105,6 +142,14 @@ class Result:
         At most 1024 evenly spaced samples, the warm-up included; empty for a `Script`.
         """
         return self._frame("timeline")
+
+    def series(self) -> pd.DataFrame:
+        """Operations and throughput over time: one row per interval of the measured seconds, `time_s` at its end.
+
+        `Tbench(interval=…)` sets its length, one second for other workloads; empty for a `Script`. Of a workload whose
+        throughput is a time (`Hackbench`) the rows give operations per second.
+        """
+        return self._frame("series")
 
     def time(self) -> pd.DataFrame:
         """Where the time of all CPUs went: one row per part, in picoseconds and percent; they add up to CPUs x elapsed.
@@ -114,6 +159,13 @@ class Result:
         """
         return self._frame("time")
 
+    def waits(self) -> pd.DataFrame:
+        """Who waits for whom: one row per lock and CPU, how long it waited and how long others waited for it, in ps.
+
+        Over all CPUs of a lock both columns have the same sum, and that is its part of `time()`. Empty on `Native`.
+        """
+        return self._frame("waits")
+
     def latency(self) -> pd.DataFrame:
         """How long the allocator's calls took: one row per operation and path, in ns.
 
@@ -122,15 +174,76 @@ class Result:
         """
         return self._frame("latency")
 
+    def laps(self) -> pd.DataFrame:
+        """What a workload timed itself (`SlabTest`): one row per test, part, size and bulk.
+
+        `operations`, and `ns` and `cycles` of one of them (cycles of the machine's clock; natively of the host's, if it
+        says which it has). Empty for workloads without a stopwatch.
+        """
+        return self._frame("laps")
+
+    def profile(self) -> pd.DataFrame:
+        """The allocation profile: one row per cache and kmalloc class that the workload used, most used first.
+
+        `allocs`, `frees` and both per operation, `free_remote_pct` (freed on another CPU), `life_p50`, `life_p90`,
+        `life_p99` (allocations of all caches between an object's allocation and its free; lower ends of powers of two),
+        `life_mean_us`, `in_flight_peak` (objects). kmalloc classes are the same for every allocator.
+
+        It is made at the first call by running the configuration once more with a recorder, which takes no virtual
+        time: a simulated run is the same run. On `Native` it is another run, slowed down by the recorder.
+        """
+        if self._profile is None:
+            from slablab import _core
+
+            self._profile = _core.run(json.dumps(self.config | {"profile": True}))[1].get("profile", {})
+        return _made(self._profile)
+
     def buddyinfo(self) -> str:
         """The text of /proc/buddyinfo at the end of the run."""
         return self.texts["buddyinfo"]
 
-    def slabinfo(self) -> str:
-        """The text of /proc/slabinfo at the end of the run."""
+    def slabinfo(self, options: str | None = None) -> str:
+        """The text of /proc/slabinfo at the end of the run; with options what the slabinfo tool prints.
+
+        `slabinfo("-AD")` is its activity, the busiest cache first, `"-T"` its totals, `"-l"` its listing. SLUB has the
+        tool's own columns (those of its era), SLAB and SLQB columns on their queues: see docs/reports.md. An allocator
+        that has nothing to show raises LookupError, an option that is not built ConfigError.
+        """
+        if options is not None:
+            return _core.slabinfo(self._tool("slabinfo"), options)
         if "slabinfo" not in self.texts:
-            raise LookupError(f"{self.config['allocator']['name']} has no /proc/slabinfo; caches() shows what it has")
+            name = self._era.partition("@")[0]
+            raise LookupError(f"{name} has no /proc/slabinfo; caches() shows what it has")
         return self.texts["slabinfo"]
+
+    def sysfs(self, cache: str) -> dict[str, str]:
+        """The attributes of a cache in sysfs at the end of the run, as the kernel's text (without its closing newline).
+
+        `cache` is a name it was asked for under, or the name of its directory (`:0000104`). Counts have those of their
+        nodes behind them (`N0=`), events those of their CPUs (`C0=`). SLUB and SLQB have such files; SLAB has
+        /proc/slabinfo, SLOB nothing: a LookupError. An unknown cache is a ConfigError.
+        """
+        tool = self._tool("sysfs")
+        if not json.loads(tool)["sysfs"]:
+            raise LookupError(f"{self._era} has no directory in sysfs: slabinfo() is where it shows its caches")
+        files: dict[str, str] = json.loads(_core.sysfs(tool, cache))
+        return files
+
+    @property
+    def tool(self) -> dict[str, Any] | None:
+        """What the slabinfo tool reads at the end: every cache's directory in sysfs; None if it has nothing to read."""
+        return None if self._packed is None else dict(json.loads(zlib.decompress(self._packed)))
+
+    @property
+    def _era(self) -> str:
+        allocator = self.config["allocator"]
+        return f"{allocator['name']}@{allocator['era']}"
+
+    def _tool(self, call: str) -> str:
+        """What the tool reads, for the core."""
+        if self._packed is None:
+            raise LookupError(no_tool(self._era, call))
+        return zlib.decompress(self._packed).decode()
 
     def to_json(self) -> str:
         """The result as a document.
@@ -143,6 +256,7 @@ class Result:
             "summary": self._summary,
             "frames": frames,
             "texts": self.texts,
+            "tool": self.tool,
             "checkpoints": self.checkpoints,
         }
         return json.dumps({"result": result, "host": self.host}, allow_nan=False)
@@ -179,10 +293,13 @@ class Result:
         return f"<Result {describe(self.config)}: {self.throughput:.6g} {self.unit}>"
 
     def _frame(self, name: str) -> pd.DataFrame:
-        import pandas as pd
+        return _made(self._frames.get(name, {}))
 
-        columns = self._frames.get(name, {})
-        return pd.DataFrame({c: _words(v) if isinstance(v, tuple) else v for c, v in columns.items()})
+
+def _made(columns: Mapping[str, Column]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({c: _words(v) if isinstance(v, tuple) else v for c, v in columns.items()})
 
 
 class Sweep(Sequence[Result]):
@@ -285,13 +402,33 @@ class Sweep(Sequence[Result]):
         """`Result.pages()` of every run, swept columns in front."""
         return self._stacked("pages")
 
+    def queues(self) -> pd.DataFrame:
+        """`Result.queues()` of every run of SLQB, swept columns in front."""
+        return self._stacked("queues")
+
     def page_stats(self) -> pd.DataFrame:
         """`Result.page_stats()` of every run, swept columns in front."""
         return self._stacked("page_stats")
 
+    def zone_map(self) -> pd.DataFrame:
+        """`Result.zone_map()` of every run, swept columns in front."""
+        return self._stacked("zone_map")
+
     def timeline(self) -> pd.DataFrame:
         """`Result.timeline()` of every run, swept columns in front."""
         return self._stacked("timeline")
+
+    def time(self) -> pd.DataFrame:
+        """`Result.time()` of every run, swept columns in front."""
+        return self._stacked("time")
+
+    def latency(self) -> pd.DataFrame:
+        """`Result.latency()` of every run, swept columns in front."""
+        return self._stacked("latency")
+
+    def waits(self) -> pd.DataFrame:
+        """`Result.waits()` of every run, swept columns in front."""
+        return self._stacked("waits")
 
     def to_arrow(self, frame: str = "summary") -> ArrowTable:
         """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
@@ -362,7 +499,7 @@ class Sweep(Sequence[Result]):
                     frame = frame.rename(columns={key: f"{name}.{key}"})
                 frame.insert(at, key, value)
             parts.append(frame)
-        return _whole(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
+        return whole_columns(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -377,7 +514,16 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
             if name not in order:
                 order.insert(at, name)
             at = order.index(name) + 1
-    return _whole(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
+    return whole_columns(pd.DataFrame({c: [row.get(c) for row in rows] for c in order}))
+
+
+def no_tool(allocator: str, call: str) -> str:
+    """Why an allocator has nothing for `slabinfo` or `sysfs` to show."""
+    why = {
+        "slob": "its objects share the pages of one heap, no cache has slabs",
+        "null": "it is no allocator of a kernel",
+    }.get(allocator.partition("@")[0], "the run was kept by an earlier slablab")
+    return f"{allocator} has no {call}: {why}; caches() shows what it has"
 
 
 def describe(config: Mapping[str, Any]) -> str:
@@ -390,7 +536,7 @@ def describe(config: Mapping[str, Any]) -> str:
     )
 
 
-def _whole(frame: pd.DataFrame) -> pd.DataFrame:
+def whole_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Turns columns of whole numbers with gaps, which pandas makes floats or objects, into nullable integers."""
     for name in frame.columns:
         column = frame[name]

@@ -125,7 +125,12 @@ class View:
         """Node of each CPU."""
         self.pages: int = seen["pages"]
         """Pages lent by the page allocator."""
+        self.queues: list[dict[str, Any]] = seen["queues"]
+        """Who holds what in which queue: rows, of SLQB only."""
+        self.queues_text: str | None = seen["queues_text"]
         self.failed: set[int] = set(seen["failed"])
+        self.effort: dict[str, int] = seen["effort"]
+        """What the allocator's operations have cost since the map before."""
         self.slots: dict[int, dict[str, Any]] = {s["slot"]: s for s in seen["slots"]}
         self._slabs = [
             SlabView(
@@ -187,7 +192,7 @@ def _legend(states: Mapping[str, str], blocks: bool) -> str:
 def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Axes:
     """Draws every slab as a bar with its objects."""
     from slablab.extras import needed
-    from slablab.plot import note
+    from slablab.plot import drawable, note
 
     plt = needed("matplotlib.pyplot", "a figure")
     patches = needed("matplotlib.patches", "a figure")
@@ -196,6 +201,7 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
         height = min(20.0, 1.8 + 0.32 * len(slabs))
         _, axes = plt.subplots(figsize=(8.0, height), layout="constrained")
     else:
+        drawable(ax)
         axes = ax
     legend: dict[str, Any] = {}
     states = sorted({o.state for slab in slabs for o in slab.objects})
@@ -206,7 +212,7 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
                 [(o.at, o.bytes) for o in blocks],
                 (row - 0.4, 0.8),
                 facecolors=colour,
-                edgecolors="#FFFFFF" if label == "used" else "#999999",
+                edgecolors="#FFFFFF" if label == "used" else "#777777",
                 linewidth=0.5,
             )
             legend.setdefault(label, patches.Patch(facecolor=colour, edgecolor="#999999", label=label))
@@ -218,7 +224,8 @@ def plot(slabs: list[SlabView], title: str, caption: str, ax: Axes | None) -> Ax
     )
     axes.set_ylim(max(len(slabs), 1) - 0.5, -0.5)
     axes.set_xlim(0, max((s.pages * PAGE for s in slabs), default=PAGE))
-    axes.set_xlabel("byte of the slab")
+    heap = bool(slabs) and all(s.cache is None for s in slabs)
+    axes.set_xlabel("byte of the page" if heap else "byte of the slab")
     axes.set_title(title)
     if legend:
         handles = [legend[label] for label in sorted(legend, key=_order)]

@@ -61,13 +61,15 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool = True) -> None:
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
             raise StoreError(shown(path), "the name of a file, as runs.db")
         from pathlib import Path
 
         self.path = Path(path)
         self.version = _core.version()
         """The version whose rows this process reads and writes."""
+        self.writes = write
+        """Whether runs can be put into it."""
         self._heard = 0
         self._db = opened(self.path, write)
         try:
@@ -152,11 +154,9 @@ class Store:
 
     def export(self, path: str | os.PathLike[str], frame: str = "summary") -> int:
         """Writes a frame of `sweep()` to a .parquet, .arrow or .csv file; returns its rows."""
-        from pathlib import Path
-
         from slablab.export import export
 
-        return export(self.sweep(self.only()), Path(path), frame)
+        return export(self.sweep(self.only()), path, frame)
 
     def ls(self) -> pd.DataFrame:
         """One row per version, machine, allocator and workload: runs, seconds they took, when the last ended."""

@@ -232,10 +232,14 @@ def _entered(store: StoreLike, stack: ExitStack, *, write: bool) -> Store | None
     from slablab.store import Store
 
     if isinstance(store, Store):
+        if write and not store.writes:
+            raise refused("store", repr(store), "a store open for writing: Store(path)")
         return store
     if not isinstance(store, str | os.PathLike):
         raise refused("store", shown(store), "the name of a file, as runs.db, or a Store")
     if not write and not os.path.exists(store):
+        if not os.fspath(store) or not os.path.isdir(os.path.dirname(os.path.abspath(store))):
+            raise refused("store", shown(store), "the name of a file in a folder that exists, as runs.db")
         return None
     return stack.enter_context(Store(store, write=write))
 

@@ -33,7 +33,7 @@ def test_importing_slablab_loads_no_numpy_pandas_or_matplotlib():
 def test_numbers_cross_as_arrays_and_words_as_codes_and_names():
     config = {"machine": "opteron-2x4-2007", "allocator": "null", "workload": {"name": "tbench", **SHORT}}
     document, frames = _core.run(json.dumps(config))
-    assert set(json.loads(document)) == {"config", "summary", "texts", "checkpoints", "host"}
+    assert set(json.loads(document)) == {"config", "summary", "texts", "tool", "checkpoints", "host"}
     codes, names = frames["stats"]["cache"]
     assert codes.dtype == np.int32
     assert all(isinstance(n, str) for n in names)

@@ -202,3 +202,15 @@ def test_a_wide_mail_table_breaks_its_lines(pair: sl.Sweep):
     assert all(len(line) < 80 for line in text.splitlines())
     assert text.count("\n") > 32
     assert isinstance(grid.compare("slab"), pd.DataFrame)
+
+
+def test_runs_of_a_script_alone_have_no_era_of_the_workload():
+    script = sl.Script(caches=[{"name": "a", "size": 64}], ops=[{"op": {"alloc": {"cache": 0, "slot": 0}}}])
+    found = sl.sweep(allocator=["slub", "slab"], workload=script, repeats=2).compare("slab")
+    assert list(found["allocator"]) == ["slub"]
+
+
+def test_a_baseline_is_one_value_and_numbers_may_be_numpys(pair: sl.Sweep):
+    with pytest.raises(sl.ConfigError, match="one value"):
+        pair.compare({"clients": [1, 2]})
+    assert not pair.compare("slab", confidence=np.float32(0.9), margin=np.float64(0.01)).empty

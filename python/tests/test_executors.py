@@ -197,3 +197,20 @@ def test_a_dask_cluster_whose_workers_are_killed_loses_and_repeats_nothing(here:
     with sl.Store(store) as kept:
         assert len(kept) == 150
         assert kept.runs()["key"].is_unique
+
+
+@pytest.mark.parametrize("held", [None, ("{}", {}), 3])
+def test_an_executor_that_returns_something_else_is_refused(held: object):
+    class Odd:
+        def submit(self, *_):
+            future = Future()
+            future.set_result(held)
+            return future
+
+    class Bare:
+        def submit(self, *_):
+            return held
+
+    for executor in (Odd(), Bare()):
+        with pytest.raises(sl.ConfigError, match="executor"):
+            sl.sweep(**GRID, executor=executor)

@@ -334,3 +334,22 @@ def test_without_matplotlib_a_reproduction_writes_all_but_the_picture(
         small.plot()
     monkeypatch.setattr(shown, "reproduce", lambda *_, **__: pytest.fail("run before what it needs was asked for"))
     assert cli.main(["reproduce", "piggin-2007-tbench", "--png", str(tmp_path / "a.png")]) == 2
+
+
+def test_an_axis_of_numbers_and_words_has_its_values_in_order():
+    grid = sl.sweep(
+        allocator="slub", workload=sl.Tbench(**SHORT), over={"allocator.min_partial": [2, "log2", 10]}, repeats=2
+    )
+    ax = sl.plot.throughput(grid, x="min_partial")
+    ax.get_figure().canvas.draw()
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["2", "log2", "10"]
+
+
+def test_a_figure_refuses_what_it_cannot_draw_on_or_with(grid: sl.Sweep):
+    assert sl.plot.throughput(grid[0]).get_lines()
+    for words, part in (({"x": None}, "x"), ({"x": 5}, "x"), ({"hue": 3}, "hue"), ({"ax": 5}, "axes of matplotlib")):
+        with pytest.raises(sl.ConfigError, match=part):
+            sl.plot.throughput(grid, **words)
+    cache = sl.Kernel("opteron-2x4-2007", "slub").cache("a", 64)
+    with pytest.raises(sl.ConfigError, match="axes of matplotlib"):
+        cache.plot(ax=5)

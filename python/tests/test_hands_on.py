@@ -1,6 +1,7 @@
-"""docs/hands-on.md: every block runs, in order, and prints what stands below it.
+"""docs/hands-on.md, reports.md, slob-head-merge.md: every block runs, in order, and prints what stands below it.
 
-`python python/tests/test_hands_on.py` writes what is printed into the page: read it before it is committed.
+`python python/tests/test_hands_on.py` writes what is printed into the pages, and their pictures beside them: read
+and look before they are committed.
 """
 
 from __future__ import annotations
@@ -14,32 +15,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "hands-on.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "hands-on.md"
+PAGES = {
+    PAGE: (["dentry.png"], 15),
+    DOCS / "pages.md": (["zone-map.png", "memory-growth.png"], 5),
+    DOCS / "reports.md": ([], 9),
+    DOCS / "slob-head-merge.md": (["slob-head-merge.png"], 3),
+}
+"""Each page with the pictures that it makes and the blocks it has at least."""
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
-def runs(text: str, folder: Path) -> Iterator[tuple[re.Match[str], str]]:
+def runs(page: Path, text: str, folder: Path) -> Iterator[tuple[re.Match[str], str]]:
     """Each block, and what it prints, long lines folded."""
     names: dict[str, Any] = {}
     with contextlib.chdir(folder):
         for block in BLOCK.finditer(text):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(block[1], str(PAGE), "exec"), names)
+                exec(compile(block[1], str(page), "exec"), names)
             lines = out.getvalue().splitlines()
             folded = [textwrap.fill(line, 110, subsequent_indent="    ") if "|" not in line else line for line in lines]
             yield block, "".join(f"{line}\n" for line in folded)
 
 
-def test_every_block_prints_what_stands_below_it(tmp_path: Path):
-    text = PAGE.read_text(encoding="utf-8")
-    found = list(runs(text, tmp_path))
-    assert len(found) >= 15
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_prints_what_stands_below_it(page: Path, tmp_path: Path):
+    pictures, blocks = PAGES[page]
+    found = list(runs(page, page.read_text(encoding="utf-8"), tmp_path))
+    assert len(found) >= blocks
     for block, printed in found:
         assert printed == (block[2] or ""), block[1]
-    assert (tmp_path / "dentry.png").stat().st_size > 10_000
+    for picture in pictures:
+        assert (tmp_path / picture).stat().st_size > 10_000
 
 
 def test_the_page_shows_each_mechanism():
@@ -59,19 +72,33 @@ def test_the_page_shows_each_mechanism():
         assert word in text, word
 
 
-def rewrite() -> None:
-    """Puts what the blocks print below them."""
+def test_structures_grow_as_the_page_says():
+    page = DOCS / "pages.md"
+    text = page.read_text(encoding="utf-8")
+    assert "all as said: True" in text
+    for picture in PAGES[page][0]:
+        assert f"]({picture})" in text
+        assert (DOCS / picture).stat().st_size > 10_000
+
+
+def rewrite(page: Path) -> None:
+    """Puts what the blocks print below them, and the pictures that the page shows beside it."""
+    import shutil
     import tempfile
 
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     parts, at = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for block, printed in runs(text, Path(folder)):
+        for block, printed in runs(page, text, Path(folder)):
             shown = f"\n```text\n{printed}```\n" if printed else ""
             parts += [text[at : block.start()], f"```python\n{block[1]}```\n{shown}"]
             at = block.end()
-    PAGE.write_text("".join(parts) + text[at:], encoding="utf-8")
+        for picture in PAGES[page][0]:
+            if f"]({picture})" in text:
+                shutil.copy(Path(folder) / picture, DOCS)
+    page.write_text("".join(parts) + text[at:], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    for page in PAGES:
+        rewrite(page)

@@ -46,3 +46,22 @@ def test_a_sweep_that_would_never_end_is_refused_with_its_size(over: str, capsys
     words = ["sweep", "--allocator", "null", "--workload", "tbench", "--over", over, "--over", "machine.cpus=1..100"]
     assert main(words) == 2
     assert "100000" in capsys.readouterr().err
+
+
+def test_no_output_takes_the_place_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, link = tmp_path / "s.db", tmp_path / "link.csv"
+    words = ["sweep", "--allocator", "null,slob", "--seconds", "0.002", "--set", "workload.warmup=0.001"]
+    assert main([*words, "--store", str(store)]) == 0
+    os.link(store, link)
+    before = store.read_bytes()
+    for command in (
+        [*words, "--store", str(store), "--csv", str(store)],
+        [*words, "--store", str(store), "--csv", str(link)],
+        [*words, "--store", str(store), "--csv", f"{store}-wal"],
+        ["compare", str(store), "--baseline", "null", "--csv", str(store)],
+        ["compare", str(store), str(store), "--csv", str(store)],
+        ["store", "export", str(link), str(link)],
+    ):
+        assert main(command) == 2
+        assert "the store's" in capsys.readouterr().err
+    assert store.read_bytes() == before

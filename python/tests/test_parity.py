@@ -39,7 +39,7 @@ def test_every_allocator_and_workload_of_the_catalog_has_its_class():
 def test_fields_are_the_parameters_in_order(part: str, name: str, cls: type[Typed]):
     names = [f.name for f in fields(cls)]
     if part == "machine":
-        assert sorted(names) == sorted(n for n in config.parameters(part, name) if n != "placement")
+        assert sorted(names) == sorted(config.parameters(part, name))
     else:
         assert names == config.parameters(part, name)
 
@@ -73,6 +73,8 @@ def test_meanings_are_the_cores(part: str, name: str, cls: type[Typed]):
         sl.Sim(sockets=4, cores_per_socket=2, numa_nodes=4),
         sl.Native(),
         sl.Native(cpus=2, nodes=2),
+        sl.Sim(pages="6.1", fragment=(0.5, 7), nodes=2),
+        sl.Native(pages="none", fragment=[0.5, 7]),
         sl.Slab(),
         sl.Slab(order=3, batchcount=16),
         sl.Slub("2.6.24-rc2", min_partial=7),
@@ -81,6 +83,9 @@ def test_meanings_are_the_cores(part: str, name: str, cls: type[Typed]):
         sl.Null(),
         sl.Allocator("slub@2.6.24", order=1),
         sl.Tbench(clients=3),
+        sl.Hackbench(groups=2, transport="pipe"),
+        sl.Netperf(test="UDP_STREAM", message=4096, client_cpu=0, server_cpu=1),
+        sl.Volanomark(rooms=16),
         sl.Script(caches=[{"name": "a", "size": 64}], ops=[{"op": {"alloc": {"cache": 0, "slot": 0}}}]),
         sl.Workload("tbench", clients=3),
     ],

@@ -183,10 +183,16 @@ def test_a_folder_a_notebook_and_a_foreign_database_stay_as_they_were(tmp_path: 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["foreign.db", "pipe", "tour.ipynb"]
 
 
-@pytest.mark.parametrize("given", [3, 1.5, b"", "", ["runs.db"]])
+@pytest.mark.parametrize("given", [3, 1.5, b"", "", "a\0b", ["runs.db"]])
 def test_a_store_that_is_no_file_name_is_refused(given: object):
     with pytest.raises(sl.ConfigError, match="store"):
         sl.sweep(**GRID, store=given)
+
+
+def test_a_store_open_for_reading_is_refused_before_a_run(path: Path):
+    sl.sweep(**GRID, store=path)
+    with sl.Store(path, write=False) as kept, pytest.raises(sl.ConfigError, match="for writing"):
+        sl.sweep(**GRID, store=kept)
 
 
 def test_a_store_of_a_newer_version_is_left_alone(path: Path):

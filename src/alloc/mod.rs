@@ -3,15 +3,20 @@
 //! An allocator is added by writing its file and one line in [`allocators!`]: tests, benches, catalog and shell walk
 //! the registry.
 
+pub mod geometry;
 mod info;
 mod map;
 pub mod null;
 pub mod periodic;
+#[cfg(not(loom))]
 pub mod slab;
+#[cfg(not(loom))]
 pub mod slob;
+#[cfg(not(loom))]
 pub mod slqb;
 pub mod slub;
 mod stats;
+pub mod tool;
 
 pub use crate::spec::Parameter;
 pub use info::{CacheInfo, Placement, slabinfo_text};
@@ -24,8 +29,10 @@ use serde::de::DeserializeOwned;
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request, merge_fields};
-use crate::units::Picos;
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request, merge_fields};
+use crate::units::{PAGE_SIZE, Picos};
+
+use geometry::{Columns, Shape, Wanted};
 
 /// What kmalloc(0) returns: a valid address of nothing. Freeing it does nothing (kernel: ZERO_SIZE_PTR, 16; here the
 /// end of the address space, because offset 16 is memory).
@@ -90,6 +97,10 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn free(&self, cpu: &M::Cpu, cache: CacheId, object: Object);
     /// Takes an object of at least `bytes` bytes (kernel: kmalloc). 0 bytes give [`ZERO_SIZE`].
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object>;
+    /// Kinds of kmalloc memory that have caches of their own.
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        vec![Kind::Normal]
+    }
     /// Gives back what kmalloc returned.
     fn kfree(&self, cpu: &M::Cpu, object: Object);
     /// Bytes that the owner of a kmalloc object may use, 0 of [`ZERO_SIZE`] (kernel: ksize).
@@ -175,6 +186,8 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
         Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
     }
+    /// For replays of a boot: the kernel made this cache before it counted its CPUs. Only SLAB's caches remember that.
+    fn made_before_cpus(&mut self, _cache: CacheId) {}
     /// Gives a cache up (kernel: kmem_cache_destroy): empties its queues, asking the other CPUs, and returns its slabs.
     /// The id stays known: `info` and `state` show what is left. Allocating from it again is the caller's error.
     fn destroy(&self, cpu: &M::Cpu, cache: CacheId) -> Destroyed;
@@ -203,6 +216,11 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     fn objects(&mut self, live: &[Live]) -> Map;
     /// The text of `/proc/slabinfo`; `None` for an allocator that has none.
     fn slabinfo(&mut self) -> Option<String>;
+    /// What the slabinfo tool reads of every cache, its directory in sysfs above all; `None` for an allocator without slabs of
+    /// its caches' own. When no CPU runs.
+    fn tool(&mut self) -> Option<tool::Report> {
+        None
+    }
     /// Writes to an attribute of a cache (SLUB; kernel: its directory in sysfs). When no CPU runs. What the release refuses
     /// is an error.
     fn write_attribute(&mut self, _cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
@@ -212,6 +230,10 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Objects, slabs and queues of every cache per CPU and node, as text; `None` for an allocator without such queues.
     fn queues_text(&mut self) -> Option<String> {
         None
+    }
+    /// The same as rows: an object per cache and list, all with the same fields of words, numbers and truth values.
+    fn queues_rows(&mut self) -> Vec<serde_json::Value> {
+        Vec::new()
     }
     /// The heap as a whole, as text: pages, free blocks, fragmentation; `None` for an allocator of caches.
     fn heap_text(&mut self) -> Option<String> {
@@ -232,16 +254,30 @@ pub trait Configuration: Clone + Serialize + DeserializeOwned + PartialEq + std:
 
     /// All defaults of an era.
     fn era(era: &str) -> Option<Self>;
+    /// All defaults of an era on pages of `page_size` bytes.
+    fn era_on(era: &str, _page_size: u64) -> Option<Self> {
+        Self::era(era)
+    }
     /// Refuses impossible values, naming the parameter (`allocator.order`).
     fn check(&self) -> Result<(), Error>;
+    /// The same on pages of `page_size` bytes.
+    fn check_on(&self, _page_size: u64) -> Result<(), Error> {
+        self.check()
+    }
+    /// What a cache looks like on a machine of this shape: the columns of `sl.geometry`. Bad wishes are refused by name.
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error>;
 
     /// A complete configuration from a JSON object that may name the era and any tunables.
     fn from_json(given: &serde_json::Value) -> Result<Self, Error> {
+        Self::from_json_on(given, PAGE_SIZE)
+    }
+    /// The same with the defaults that pages of `page_size` bytes have.
+    fn from_json_on(given: &serde_json::Value, page_size: u64) -> Result<Self, Error> {
         let era = given.get("era").and_then(|e| e.as_str()).unwrap_or(Self::DEFAULT_ERA);
-        let defaults =
-            Self::era(era).ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
+        let defaults = Self::era_on(era, page_size)
+            .ok_or_else(|| Error::unknown(&format!("era of {}", Self::NAME), era, Self::ERAS))?;
         let config = merge_fields("allocator", Self::NAME, &defaults, given, Self::PARAMETERS)?;
-        config.check()?;
+        config.check_on(page_size)?;
         Ok(config)
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use super::geometry::{Columns, Shape, Slots, Wanted, too_large};
 use super::{
     CacheInfo, Configuration, Counters, Destroyed, Live, Map, Parameter, Placement, SlabAllocator, SlabMap, Stat,
     State, ZERO_SIZE,
 };
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Cpu, Machine, PerCpu};
-use crate::page::{Page, PageFlags, Pages};
+use crate::page::{Asker, Page, PageFlags, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, Order, round_up};
 
@@ -34,6 +35,30 @@ impl Configuration for Config {
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        let class = |bytes: u64| KMALLOC.iter().find(|s| **s >= bytes).ok_or_else(|| too_large(bytes, 4 << 20));
+        let spec = match wanted {
+            Wanted::Cache(spec) => spec.clone(),
+            Wanted::Kmalloc(bytes) => class(*bytes).map(|size| CacheSpec::new(format!("null-{size}"), *size))?,
+        };
+        let (slot_size, align) = slot(&spec, shape)?;
+        let order = shape.order_for(slot_size);
+        let objects = shape.bytes(order) / slot_size;
+        let slots = Slots { object_size: spec.size, align, slot_size, order, objects, management: 0 };
+        Ok(slots.columns(&spec.name, shape))
+    }
+}
+
+/// Bytes and alignment of a slot; refuses what does not fit.
+fn slot(spec: &CacheSpec, shape: &Shape) -> Result<(u64, u64), Error> {
+    if spec.align > 4096 || !(spec.align == 0 || spec.align.is_power_of_two()) {
+        return Err(Error::new("cache.align", spec.align, "0, or a power of two up to 4096"));
+    }
+    if spec.size == 0 || spec.size > 4 << 20 {
+        return Err(Error::new("cache.size", spec.size, "1..4194304 bytes"));
+    }
+    let align = spec.align.max(spec.halved_line(shape.line)).max(8);
+    Ok((round_up(spec.size, align), align))
 }
 
 /// A cache: a slot size and a stack per CPU. `pages·objects per page = live + stacked` over all CPUs.
@@ -82,13 +107,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
         self.pages
     }
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        if spec.align > 4096 || !(spec.align == 0 || spec.align.is_power_of_two()) {
-            return Err(Error::new("cache.align", spec.align, "0, or a power of two up to 4096"));
-        }
-        if spec.size == 0 || spec.size > 4 << 20 {
-            return Err(Error::new("cache.size", spec.size, "1..4194304 bytes"));
-        }
-        let slot = round_up(spec.size, spec.align.max(spec.halved_line()).max(8));
+        let (slot, _) = slot(&spec, &Shape::of_machine(1, 0))?;
         let stacks = PerCpu::new(self.pages.machine(), |_| Stack::default());
         self.caches.push(Cache { spec, slot, order: Order::for_bytes(slot), stacks });
         Ok(CacheId(self.caches.len() as u32 - 1))
@@ -267,7 +286,8 @@ impl<M: Machine> Null<'_, M> {
     #[cold]
     fn grow(&self, cpu: &M::Cpu, cache: &Cache<M>) -> Option<Object> {
         let id = self.caches.iter().position(|c| std::ptr::eq(c, cache)).expect("one of ours") as u64;
-        let flags = PageFlags { compound: cache.order.0 > 0, ..PageFlags::default() };
+        let asker = Asker::Cache(CacheId(id as u32));
+        let flags = PageFlags { compound: cache.order.0 > 0, asker, ..PageFlags::default() };
         let pfn = self.pages.alloc_pages(cpu, cache.order, None, flags)?.into_pfn();
         self.pages.poke(pfn, crate::page::Field::Owner, id + 1);
         let start = self.pages.addr_of(pfn);

@@ -12,9 +12,32 @@ use super::sync::{AtomicU64, Ordering};
 use super::{Access, Cpu};
 use crate::units::Addr;
 
+/// A word as it is stored. Loom's are objects of the model, of which it bears some hundreds: made when first touched.
+#[cfg(not(loom))]
+type Stored = AtomicU64;
+#[cfg(loom)]
+type Stored = lazy::Word;
+
+#[cfg(loom)]
+mod lazy {
+    use std::cell::OnceCell;
+
+    use super::AtomicU64;
+
+    #[derive(Default)]
+    pub(super) struct Word(OnceCell<AtomicU64>);
+
+    impl std::ops::Deref for Word {
+        type Target = AtomicU64;
+        fn deref(&self) -> &AtomicU64 {
+            self.0.get_or_init(|| AtomicU64::new(0))
+        }
+    }
+}
+
 /// Object memory and page frames: `bytes` of zeroed memory, committed when first touched.
 pub struct Arena {
-    words: NonNull<AtomicU64>,
+    words: NonNull<Stored>,
     count: usize,
 }
 
@@ -23,11 +46,23 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
+/// Eight words of an arena.
+#[derive(Clone, Copy)]
+pub struct Record<'a>(&'a [Stored; 8]);
+
+impl Record<'_> {
+    /// Word `i`.
+    #[inline]
+    pub fn peek(self, i: usize) -> u64 {
+        self.0[i].load(Ordering::Relaxed)
+    }
+}
+
 impl Arena {
     /// Maps `bytes` (rounded up to a page) of zeroed memory.
     pub fn new(bytes: u64) -> Result<Arena, String> {
         let bytes = crate::units::round_up(bytes.max(1), crate::units::PAGE_SIZE) as usize;
-        let words = map_zeroed(bytes).ok_or_else(|| format!("the host refuses {bytes} bytes of address space"))?;
+        let words = map_words(bytes / 8).ok_or_else(|| format!("the host refuses {bytes} bytes of address space"))?;
         Ok(Arena { words, count: bytes / 8 })
     }
 
@@ -40,16 +75,15 @@ impl Arena {
         unsafe { self.words.add(index).as_ref() }
     }
 
-    /// Reads some words of the record of eight words at `addr`, uncharged, with one bounds check for all.
+    /// The record of eight words at `addr`, to be read uncharged with one bounds check for all.
     #[inline]
-    pub fn peek_record<const K: usize>(&self, addr: Addr, which: [usize; K]) -> [u64; K] {
+    pub fn record(&self, addr: Addr) -> Record<'_> {
         let index = (addr.0 / 8) as usize;
         if index + 8 > self.count {
             self.outside(addr);
         }
         // SAFETY: the eight words from `index` on lie inside the block (checked above), initialised, alive as `self`.
-        let record = unsafe { self.words.add(index).cast::<[AtomicU64; 8]>().as_ref() };
-        which.map(|i| record[i].load(Ordering::Relaxed))
+        Record(unsafe { self.words.add(index).cast::<[Stored; 8]>().as_ref() })
     }
 
     #[cold]
@@ -88,6 +122,11 @@ impl Arena {
     pub fn peek(&self, addr: Addr) -> u64 {
         self.word(addr).load(Ordering::Relaxed)
     }
+    /// The same, ordered before what is read next (acquire): for a word that says where another CPU has written.
+    #[inline]
+    pub fn peek_acquire(&self, addr: Addr) -> u64 {
+        self.word(addr).load(Ordering::Acquire)
+    }
     /// Writes without charging: set-up, and words whose line has just been paid for.
     #[inline]
     pub fn poke(&self, addr: Addr, value: u64) {
@@ -122,12 +161,12 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        unmap(self.words, self.count * 8);
+        unmap_words(self.words, self.count);
     }
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
-fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
+#[cfg(target_os = "linux")]
+fn map_zeroed(bytes: usize) -> Option<NonNull<u64>> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice has no preconditions.
     let p = unsafe {
         libc::mmap(
@@ -142,36 +181,44 @@ fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
     if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
-fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
+#[cfg(target_os = "linux")]
+fn unmap(words: NonNull<u64>, bytes: usize) {
     // SAFETY: exactly the mapping made by `map_zeroed`, unmapped once, by its owner's drop.
     unsafe { libc::munmap(words.as_ptr().cast(), bytes) };
 }
 
-#[cfg(all(not(target_os = "linux"), not(loom)))]
-fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
+#[cfg(not(target_os = "linux"))]
+fn map_zeroed(bytes: usize) -> Option<NonNull<u64>> {
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).ok()?;
-    // SAFETY: the layout has a non-zero size; zeroed memory is a valid `[AtomicU64]`.
+    // SAFETY: the layout has a non-zero size; zeroed memory is a valid `[u64]`.
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }.cast())
 }
 
-#[cfg(all(not(target_os = "linux"), not(loom)))]
-fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
+#[cfg(not(target_os = "linux"))]
+fn unmap(words: NonNull<u64>, bytes: usize) {
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).expect("the layout of map_zeroed");
     // SAFETY: allocated by `map_zeroed` with this layout, freed once, by its owner's drop.
     unsafe { std::alloc::dealloc(words.as_ptr().cast(), layout) };
 }
 
+/// The words of an arena: zeroed memory is that of atomic words.
+#[cfg(not(loom))]
+fn map_words(count: usize) -> Option<NonNull<Stored>> {
+    map_zeroed(count * 8).map(NonNull::cast)
+}
+#[cfg(not(loom))]
+fn unmap_words(words: NonNull<Stored>, count: usize) {
+    unmap(words.cast(), count * 8);
+}
 #[cfg(loom)]
-fn map_zeroed(bytes: usize) -> Option<NonNull<AtomicU64>> {
-    let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
+fn map_words(count: usize) -> Option<NonNull<Stored>> {
+    let words: Box<[Stored]> = (0..count).map(|_| Stored::default()).collect();
     NonNull::new(Box::into_raw(words).cast())
 }
-
 #[cfg(loom)]
-fn unmap(words: NonNull<AtomicU64>, bytes: usize) {
-    // SAFETY: the boxed slice leaked by `map_zeroed`, taken back once.
-    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(words.as_ptr(), bytes / 8)) });
+fn unmap_words(words: NonNull<Stored>, count: usize) {
+    // SAFETY: the boxed slice leaked by `map_words`, taken back once.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(words.as_ptr(), count)) });
 }
 
 /// A shared word with an address: an atomic that other CPUs read and write.
@@ -225,7 +272,7 @@ impl Word {
 
 /// `[u32; 8]` records, zero until written, committed when first touched: the simulator's tables over all memory.
 pub(super) struct Records {
-    base: NonNull<AtomicU64>,
+    base: NonNull<u64>,
     count: usize,
 }
 

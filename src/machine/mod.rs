@@ -16,6 +16,8 @@
 
 pub mod cost;
 mod memory;
+#[cfg(all(test, loom))]
+pub mod model;
 pub mod native;
 mod percpu;
 pub mod presets;
@@ -23,7 +25,7 @@ pub mod sim;
 mod sync;
 
 pub use crate::units::Addr;
-pub use memory::{Arena, Word};
+pub use memory::{Arena, Record, Word};
 pub use native::Native;
 pub use percpu::PerCpu;
 pub use sim::Sim;
@@ -55,6 +57,12 @@ pub trait Machine: Sync + Sized {
     fn measure(&self, start: Picos, end: Picos);
     /// Forgets the counts of locks: the end of a warm-up.
     fn reset_report(&self, cpu: &Self::Cpu);
+
+    /// What the operations of the allocator (between [`Cpu::begin`] and [`Cpu::end`]) have done since the last call, and
+    /// counts from now on; the first call finds nothing. `None` where nothing is charged. When no CPU runs.
+    fn effort(&self) -> Option<Effort> {
+        None
+    }
 
     /// Runs `body` on every CPU and returns when all have returned.
     fn boot(&self, body: impl Fn(&Self::Cpu) + Sync);
@@ -155,11 +163,36 @@ pub struct LatencyReport {
     pub max_ps: u64,
 }
 
+/// What operations of the allocator cost a simulated machine, in what it charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Operations.
+    pub operations: u64,
+    /// Instructions besides the accesses.
+    pub instructions: u64,
+    /// Loads.
+    pub loads: u64,
+    /// Plain stores.
+    pub stores: u64,
+    /// Locked read-modify-writes: bit locks, spin locks, compare-exchanges, counters that CPUs share.
+    pub atomics: u64,
+    /// Unlocked compare-exchanges of a CPU's own words.
+    pub local_exchanges: u64,
+    /// Times that interrupts were off and on again.
+    pub irq_pairs: u64,
+    /// Lines touched, each once, by whose they are: objects, page descriptors, the allocators' structures.
+    pub lines: [u64; 3],
+    /// Picoseconds.
+    pub time_ps: u64,
+}
+
 /// What a machine counted during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Acquisitions and waits per class of lock.
     pub locks: Vec<LockReport>,
+    /// Who waited for locks, and who was waited for, inside the measured time. Empty on Native.
+    pub waits: Vec<WaitReport>,
     /// Where the time of all CPUs went, in picoseconds: the parts add up to CPUs × measured time. Empty on Native.
     pub time: Vec<(String, u64)>,
     /// Latencies of the allocator's operations. Empty on Native.
@@ -172,6 +205,11 @@ pub struct Report {
     pub idle_ps: u64,
     /// Hash over all points of interaction: equal for equal runs. 0 where time is not ours.
     pub trace: u64,
+    /// Accesses to lines since the machine was made; and those of them that missed the first-level cache: served by the
+    /// second-level one, by the last-level one or another CPU's cache, by memory. 0 on Native.
+    pub accesses: u64,
+    /// See `accesses`.
+    pub beyond_l1: [u64; 3],
     /// Time is virtual.
     pub simulated: bool,
     /// Workers outnumber the host's cores.
@@ -189,6 +227,19 @@ pub struct LockReport {
     pub contended: u64,
     /// Time spent waiting, in picoseconds over all CPUs.
     pub wait_ps: u64,
+}
+
+/// Waiting for locks of one class, by one CPU and for one CPU. Over all CPUs the two are the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// Name of the class.
+    pub class: &'static str,
+    /// The CPU.
+    pub cpu: CpuId,
+    /// How long it waited, in picoseconds.
+    pub waited_ps: u64,
+    /// How long others waited while it held such a lock or handed it on, in picoseconds over all of them.
+    pub waited_for_ps: u64,
 }
 
 /// How a line is accessed.

@@ -9,17 +9,19 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::percpu::Mailboxes;
+use super::sync::{AtomicBool, Ordering};
 use super::{Access, Addr, Arena, Cpu, Event, Machine, RawLock, Report, Wakeup};
 use crate::error::Error;
 use crate::topology::Topology;
 use crate::units::{CpuId, Instr, LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
 /// Tries of a spin lock before its waiter yields to the host.
+#[cfg(not(loom))]
 const SPINS: u32 = 64;
 
 /// The host as a machine: logical nodes, pinned workers.
@@ -78,6 +80,13 @@ impl Native {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    /// Clock of the host's first CPU, if it says so.
+    pub fn host_ghz() -> Option<f64> {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|l| l.starts_with("cpu MHz"))?;
+        line.split(':').nth(1)?.trim().parse::<f64>().ok().map(|mhz| mhz / 1000.0)
+    }
+
     /// True if workers outnumber the host's cores, so that waits depend on the host's scheduler.
     pub fn oversubscribed(&self) -> bool {
         self.topology.cpus() > Native::host_cores()
@@ -95,7 +104,7 @@ impl Machine for Native {
         Addr(self.next_reserved.fetch_add(round_up(bytes.max(1), LINE), Ordering::Relaxed))
     }
     fn lock(&self, _name: &'static str, _addr: Addr) -> NativeLock {
-        NativeLock { held: AtomicBool::new(false) }
+        NativeLock::new()
     }
     fn report(&mut self) -> Report {
         Report { oversubscribed: self.oversubscribed(), ..Report::default() }
@@ -237,16 +246,13 @@ impl Cpu for NativeCpu {
     #[inline(always)]
     fn interact(&self) {}
     fn bit_lock(&self, arena: &Arena, addr: Addr, bit: u32) {
-        let mut tries = 0;
-        while !self.bit_trylock(arena, addr, bit) {
-            relax(&mut tries);
-        }
+        bits::lock(arena, addr, bit);
     }
     fn bit_trylock(&self, arena: &Arena, addr: Addr, bit: u32) -> bool {
-        arena.atomic(addr).fetch_or(1 << bit, Ordering::Acquire) & (1 << bit) == 0
+        bits::try_lock(arena, addr, bit)
     }
     fn bit_unlock(&self, arena: &Arena, addr: Addr, bit: u32) {
-        arena.atomic(addr).fetch_and(!(1u64 << bit), Ordering::Release);
+        bits::unlock(arena, addr, bit);
     }
     fn idle(&self, until: Option<Picos>) -> Wakeup {
         self.serve();
@@ -329,6 +335,29 @@ impl Cpu for NativeCpu {
     }
 }
 
+/// Locks that are a bit of a word of the arena.
+pub(super) mod bits {
+    use super::{Addr, Arena, Ordering, relax};
+
+    pub(in super::super) fn lock(arena: &Arena, addr: Addr, bit: u32) {
+        let mut tries = 0;
+        while !try_lock(arena, addr, bit) {
+            relax(&mut tries);
+        }
+    }
+    pub(in super::super) fn try_lock(arena: &Arena, addr: Addr, bit: u32) -> bool {
+        arena.atomic(addr).fetch_or(1 << bit, Ordering::Acquire) & (1 << bit) == 0
+    }
+    pub(in super::super) fn unlock(arena: &Arena, addr: Addr, bit: u32) {
+        arena.atomic(addr).fetch_and(!(1u64 << bit), Ordering::Release);
+    }
+}
+
+#[cfg(loom)]
+fn relax(_: &mut u32) {
+    loom::thread::yield_now();
+}
+#[cfg(not(loom))]
 fn relax(tries: &mut u32) {
     *tries += 1;
     if *tries >= SPINS {
@@ -344,22 +373,32 @@ pub struct NativeLock {
     held: AtomicBool,
 }
 
-impl RawLock<NativeCpu> for NativeLock {
+impl NativeLock {
+    pub(super) fn new() -> NativeLock {
+        NativeLock { held: AtomicBool::new(false) }
+    }
+}
+
+impl<C> RawLock<C> for NativeLock {
     #[inline]
-    fn lock(&self, cpu: &NativeCpu) {
+    fn lock(&self, cpu: &C) {
         let mut tries = 0;
         while !self.try_lock(cpu) {
-            while self.held.load(Ordering::Relaxed) {
+            loop {
                 relax(&mut tries);
+                if !self.held.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
     }
     #[inline]
-    fn try_lock(&self, _: &NativeCpu) -> bool {
-        !self.held.swap(true, Ordering::Acquire)
+    fn try_lock(&self, _: &C) -> bool {
+        // Whoever fails writes nothing: the line stays with the holder, and loom sees one writer at a time.
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
     #[inline]
-    fn unlock(&self, _: &NativeCpu) {
+    fn unlock(&self, _: &C) {
         self.held.store(false, Ordering::Release);
     }
 }

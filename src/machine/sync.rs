@@ -2,18 +2,54 @@
 //!
 //! Soundness of the unsafe code here: the value inside a [`SpinLock`] is only reachable through a [`Guard`], which
 //! exists from a successful `lock` to `unlock`, or through `&mut`. The machine's [`RawLock`] excludes other CPUs in
-//! between (its obligation), with acquire and release ordering on machines that have several host threads.
+//! between (its obligation), with acquire and release ordering on machines that have several host threads. Under loom the
+//! cell itself checks that.
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use {
+    cell::UnsafeCell,
+    std::sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use super::{Machine, RawLock};
+
+/// std's cell with loom's way in.
+#[cfg(not(loom))]
+mod cell {
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+/// Runs `body` for 0..n at the same time, 0 on the calling thread; returns when all have returned.
+#[cfg(all(test, loom))]
+pub(super) fn at_once(n: usize, body: &(dyn Fn(usize) + Sync)) {
+    // SAFETY: only the lifetime is erased, because loom has no scoped threads; all of them are joined here.
+    let body = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(body) };
+    let others: Vec<_> = (1..n).map(|i| loom::thread::spawn(move || body(i))).collect();
+    body(0);
+    others.into_iter().for_each(|thread| thread.join().expect("a thread that returns"));
+}
 
 /// A value of type `T` behind a lock of machine `M`.
 pub struct SpinLock<M: Machine, T> {
@@ -41,7 +77,8 @@ impl<M: Machine, T> SpinLock<M, T> {
     }
     /// The value, when nobody else can hold the lock.
     pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
+        // SAFETY: `&mut self`: there is no guard, and nobody else has a reference.
+        self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 
@@ -55,14 +92,14 @@ impl<M: Machine, T> Deref for Guard<'_, M, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this guard holds the lock, so nobody else has a reference to the value.
-        unsafe { &*self.lock.value.get() }
+        self.lock.value.with(|value| unsafe { &*value })
     }
 }
 
 impl<M: Machine, T> DerefMut for Guard<'_, M, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard holds the lock and is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 

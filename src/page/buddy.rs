@@ -1,5 +1,7 @@
 //! Zones: free areas of orders 0..10, splitting and merging (page-allocator.md §2).
 
+use std::ops::Range;
+
 use crate::error::Corruption;
 use crate::machine::{Access, Addr, Arena, Cpu, Machine};
 use crate::units::{MAX_ORDER, Order};
@@ -19,12 +21,21 @@ fn buddy(pfn: u32, order: usize) -> u32 {
     pfn ^ (1 << order)
 }
 
+/// Largest order, and pages of such a block.
+const TOP: usize = MAX_ORDER - 1;
+const TOP_PAGES: u32 = 1 << TOP;
+
 /// The free blocks of one zone, under its lock.
+///
+/// Blocks of the largest order that boot handed over and nobody has taken yet are not linked: they are the range
+/// `untouched`, which goes on where the list of that order ends. So a terabyte costs the host nothing before it is used.
+/// Two blocks, if there are, always stand in the list: taking one touches its neighbour.
 pub(super) struct Zone {
     addr: Addr,
     start: u32,
     pages: u32,
-    pub(super) lists: [FrameList; MAX_ORDER],
+    lists: [FrameList; MAX_ORDER],
+    untouched: Range<u32>,
     pub(super) nr_free: [u64; MAX_ORDER],
     /// Pages in free blocks.
     pub(super) free: u64,
@@ -42,6 +53,7 @@ impl Zone {
             start: start.0,
             pages,
             lists: Default::default(),
+            untouched: 0..0,
             nr_free: [0; MAX_ORDER],
             free: 0,
             splits: 0,
@@ -64,7 +76,18 @@ impl Zone {
             return;
         }
         let (mut at, end) = (self.start, self.start + self.pages);
+        let (low, high) = (at.next_multiple_of(TOP_PAGES), end / TOP_PAGES * TOP_PAGES);
+        if low < high {
+            self.untouched = low..high;
+            self.nr_free[TOP] = u64::from((high - low) / TOP_PAGES);
+            self.free = u64::from(high - low);
+            self.link_untouched(arena, map, 2);
+        }
         while at < end {
+            if at == low && low < high {
+                at = high;
+                continue;
+            }
             let aligned = if at == 0 { MAX_ORDER as u32 - 1 } else { at.trailing_zeros().min(MAX_ORDER as u32 - 1) };
             let order = (0..=aligned).rev().find(|o| at + (1 << o) <= end).unwrap_or(0);
             self.release(arena, map, Pfn(at), order as usize, !self.model.is_modern());
@@ -72,13 +95,41 @@ impl Zone {
         }
     }
 
-    /// Queues a free block, uncharged: memory that boot hands over.
-    pub(super) fn release(&mut self, arena: &Arena, map: Addr, pfn: Pfn, order: usize, front: bool) {
+    /// Links untouched blocks until the list of the largest order has `wanted`, uncharged.
+    fn link_untouched(&mut self, arena: &Arena, map: Addr, wanted: usize) {
+        while self.lists[TOP].len() < wanted && !self.untouched.is_empty() {
+            let pfn = if self.model.is_modern() {
+                self.untouched.start += TOP_PAGES;
+                self.untouched.start - TOP_PAGES
+            } else {
+                self.untouched.end -= TOP_PAGES;
+                self.untouched.end
+            };
+            self.link(arena, map, Pfn(pfn), TOP, false);
+        }
+    }
+
+    /// Links every block.
+    pub(super) fn touch_all(&mut self, arena: &Arena, map: Addr) {
+        self.link_untouched(arena, map, usize::MAX);
+    }
+
+    /// Free blocks of an order that are linked, head first.
+    pub(super) fn linked(&self, arena: &Arena, map: Addr, order: usize) -> Vec<Pfn> {
+        self.lists[order].walk(arena, map).collect()
+    }
+
+    fn link(&mut self, arena: &Arena, map: Addr, pfn: Pfn, order: usize, front: bool) {
         arena.poke(frame::field(map, pfn, Field::Private), frame::free(Order(order as u8)));
         let edit = &mut |p, f: &mut dyn FnMut(u32, u32) -> (u32, u32)| {
             frame::edit_raw::<crate::machine::sim::SimCpu>(None, arena, map, p, f);
         };
         self.lists[order].link(edit, pfn, front);
+    }
+
+    /// Queues a free block, uncharged: memory that boot hands over.
+    pub(super) fn release(&mut self, arena: &Arena, map: Addr, pfn: Pfn, order: usize, front: bool) {
+        self.link(arena, map, pfn, order, front);
         self.nr_free[order] += 1;
         self.free += 1 << order;
     }
@@ -106,6 +157,7 @@ impl Zone {
         })?;
         let pfn = self.lists[found].first().expect("nr_free counts the list");
         self.unlink(c, pfn, found);
+        self.link_untouched(c.arena, c.map, 2);
         for o in (wanted..found).rev() {
             self.splits += 1;
             self.insert(c, Pfn(pfn.0 + (1 << o)), o, true);
@@ -179,6 +231,15 @@ impl Zone {
         self.nr_free[o] -= 1;
     }
 
+    /// Memory that nobody has taken yet, first frame and end: free, in blocks of the largest order.
+    pub(super) fn untouched(&self) -> [u32; 2] {
+        [self.untouched.start, self.untouched.end]
+    }
+    /// Whether a page lies in it.
+    pub(super) fn is_untouched(&self, pfn: Pfn) -> bool {
+        self.untouched.contains(&pfn.0)
+    }
+
     /// Line of a free area: list head and count, 24 bytes each.
     fn area(&self, o: usize) -> Addr {
         self.addr.plus(o as u64 * 24 % 128)
@@ -190,19 +251,17 @@ impl Zone {
         for (o, list) in self.lists.iter().enumerate() {
             let place = || format!("zone {zone}, free area of order {o}");
             let blocks: Vec<Pfn> = list.walk(arena, map).collect();
-            crate::ensure!(
-                blocks.len() as u64 == self.nr_free[o],
-                place(),
-                "nr_free {} but {} blocks",
-                self.nr_free[o],
-                blocks.len()
-            );
+            let untouched = if o == TOP { self.untouched.len() as u64 / u64::from(TOP_PAGES) } else { 0 };
+            let count = blocks.len() as u64 + untouched;
+            crate::ensure!(count == self.nr_free[o], place(), "nr_free {} but {count} blocks", self.nr_free[o]);
+            free += untouched << o;
             for pfn in blocks {
                 crate::ensure!(pfn.0 % (1 << o) == 0, place(), "block {pfn:?} is not aligned");
                 let inside = pfn.0 >= self.start && pfn.0 + (1 << o) <= self.start + self.pages;
                 crate::ensure!(inside, place(), "block {pfn:?} leaves the zone");
                 let mark = arena.peek(frame::field(map, pfn, Field::Private));
                 crate::ensure!(mark == frame::free(Order(o as u8)), place(), "block {pfn:?} has mark {mark:#x}");
+                crate::ensure!(!self.is_untouched(pfn), place(), "block {pfn:?} is untouched too");
                 for i in pfn.0..pfn.0 + (1 << o) {
                     crate::ensure!(!seen[i as usize], place(), "page {i} is free twice");
                     seen[i as usize] = true;

@@ -31,13 +31,9 @@ impl Fragmentation {
     /// Shatters blocks of a zone whose memory has just been released; returns the pages held.
     pub(super) fn apply(self, zone: &mut Zone, arena: &Arena, map: Addr) -> u64 {
         let mut draw = SplitMix(self.seed ^ (u64::from(zone.start().0) << 32));
-        let mut blocks: Vec<(Pfn, usize)> = zone
-            .lists
-            .iter()
-            .enumerate()
-            .skip(1)
-            .flat_map(|(o, list)| list.walk(arena, map).map(move |p| (p, o)).collect::<Vec<_>>())
-            .collect();
+        zone.touch_all(arena, map);
+        let of_order = |o| zone.linked(arena, map, o).into_iter().map(move |p| (p, o));
+        let mut blocks: Vec<(Pfn, usize)> = (1..MAX_ORDER).flat_map(of_order).collect();
         blocks.sort_unstable();
         for i in (1..blocks.len()).rev() {
             blocks.swap(i, draw.below(i as u64 + 1) as usize);

@@ -38,9 +38,13 @@ pub enum Field {
 pub(super) fn free(order: Order) -> u64 {
     0x100 | u64::from(order.0)
 }
-/// `Private` of the head of a lent block.
-pub(super) fn lent(order: Order) -> u64 {
-    0x200 | u64::from(order.0)
+/// `Private` of the head of a lent block, and in its upper half to whom (see [`lent_to`]).
+pub(super) fn lent(order: Order, asker: usize) -> u64 {
+    0x200 | u64::from(order.0) | (asker as u64) << 32
+}
+/// What `Private` of a lent block says but for the asker, and the asker.
+pub(super) fn lent_to(private: u64) -> (u64, usize) {
+    (private & 0xffff_ffff, (private >> 32) as usize)
 }
 /// `Private` of the head of a block on a per-CPU list.
 pub(super) fn on_list(order: Order) -> u64 {

@@ -12,27 +12,35 @@
 //! Left out, as the specs allow: the bitmap of zones recently found full, migrate types, background reclaim. Direct
 //! reclaim is a hook that the slab layer calls itself: see [`Pages::alloc_pages`].
 
+mod asker;
 mod buddy;
 mod fragment;
 mod frame;
+mod map;
 mod marks;
 mod model;
+mod observe;
 mod path;
 mod pcp;
 mod report;
 mod verify;
 
+pub use asker::{Asked, Asker};
 pub use fragment::{Fragmentation, extfrag_percent, fragmentation_index, unusable_index};
 pub use frame::{Field, FrameList, Pfn};
+pub use map::Cell;
 pub use model::PageModel;
+pub use observe::{Observer, Taken};
 pub use report::PageStats;
 
 use crate::error::Error;
 use crate::machine::{Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::units::{NodeId, Order, PAGE_SIZE, Picos};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use asker::Ledger;
 use buddy::Zone;
 use pcp::Pageset;
 
@@ -75,12 +83,17 @@ pub struct PageFlags {
     pub compound: bool,
     /// ZERO: clear the pages.
     pub zero: bool,
+    /// The caller reclaims and asks once more if there is nothing: what is refused now is no failure yet.
+    pub reclaims: bool,
+    /// On whose behalf.
+    pub asker: Asker,
 }
 
-/// What one CPU owns of the page allocator: a pageset and its counts per zone.
+/// What one CPU owns of the page allocator: a pageset and its counts per zone, and who asked it for what.
 struct CpuPages {
     sets: Vec<Pageset>,
     stats: Vec<PageStats>,
+    asked: Ledger,
 }
 
 /// The page allocator: owns the arena and `mem_map`, lends pages.
@@ -109,6 +122,8 @@ pub struct Pages<'m, M: Machine> {
     one_in: AtomicU64,
     /// How many have.
     struck: AtomicU64,
+    /// Who hears of every object, if anyone.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// One CPU's balance of pages, on a host line of its own.
@@ -154,7 +169,11 @@ impl<'m, M: Machine> Pages<'m, M> {
                 let at = machine.reserve(64, t.node_of(cpu));
                 Pageset::new(model, at, t.node_bytes(n) / PAGE_SIZE, low, sharing as u64)
             };
-            CpuPages { sets: t.node_ids().map(set).collect(), stats: vec![PageStats::default(); t.nodes()] }
+            CpuPages {
+                sets: t.node_ids().map(set).collect(),
+                stats: vec![PageStats::default(); t.nodes()],
+                asked: Ledger::default(),
+            }
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();
         let zonelists = t.node_ids().map(|n| machine.reserve(64, n)).collect();
@@ -179,7 +198,18 @@ impl<'m, M: Machine> Pages<'m, M> {
             one_in: AtomicU64::new(0),
             struck: AtomicU64::new(0),
             model,
+            observer: None,
         })
+    }
+
+    /// From now on `observer` hears of every object that a run takes and gives back. Before a run.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+    /// Who watches.
+    #[inline]
+    pub fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
     }
 
     /// Which release's page allocator this is.
@@ -197,6 +227,18 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// Number of frames.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+    /// Every frame but those that nobody has ever taken: what a walk over all pages has to look at.
+    pub fn taken_frames(&self) -> impl Iterator<Item = Pfn> + use<'_, 'm, M> {
+        let mut at = 0;
+        let rest = self.published.iter().map(|p| p.untouched[0].peek() as u32..p.untouched[1].peek() as u32);
+        let mut skipped: Vec<_> = rest.filter(|r| !r.is_empty()).collect();
+        skipped.push(self.frames as u32..self.frames as u32);
+        skipped.into_iter().flat_map(move |skip| {
+            let part = at..skip.start;
+            at = skip.end;
+            part.map(Pfn)
+        })
     }
     /// Address of a frame's descriptor.
     pub fn descriptor(&self, pfn: Pfn) -> Addr {
@@ -235,35 +277,21 @@ impl<'m, M: Machine> Pages<'m, M> {
             }
         }
     }
-    /// The same, with two fields of the head's descriptor.
+    /// The same, with fields of the head's descriptor.
     #[inline]
-    pub fn head_with(&self, cpu: &M::Cpu, addr: Addr, fields: [Field; 2]) -> (Pfn, [u64; 2]) {
+    pub fn head_with<const N: usize>(&self, cpu: &M::Cpu, addr: Addr, fields: [Field; N]) -> (Pfn, [u64; N]) {
         let pfn = addr.0 / PAGE_SIZE;
-        // The descriptors end the arena: an address that has none is refused by `peek_record`.
+        // The descriptors end the arena: an address that has none is refused by `record`.
         let at = self.map.plus(pfn * frame::FRAME_BYTES);
         cpu.touch(at, crate::machine::Access::Read);
-        let [a, b] = fields.map(|f| f as usize);
-        let [head, x, y] = self.arena.peek_record(at, [Field::Head as usize, a, b]);
+        let own = self.arena.record(at);
+        let head = own.peek(Field::Head as usize);
         if head == 0 {
-            return (Pfn(pfn as u32), [x, y]);
+            return (Pfn(pfn as u32), fields.map(|f| own.peek(f as usize)));
         }
         let head = Pfn(head as u32 - 1);
         cpu.touch(self.descriptor(head), crate::machine::Access::Read);
-        (head, self.arena.peek_record(self.descriptor(head), [a, b]))
-    }
-    /// The same with the owner's word alone.
-    #[inline]
-    pub fn head_owner(&self, cpu: &M::Cpu, addr: Addr) -> (Pfn, u64) {
-        let pfn = addr.0 / PAGE_SIZE;
-        let at = self.map.plus(pfn * frame::FRAME_BYTES);
-        cpu.touch(at, crate::machine::Access::Read);
-        let [head, owner] = self.arena.peek_record(at, [Field::Head as usize, Field::Owner as usize]);
-        if head == 0 {
-            return (Pfn(pfn as u32), owner);
-        }
-        let head = Pfn(head as u32 - 1);
-        cpu.touch(self.descriptor(head), crate::machine::Access::Read);
-        (head, self.peek(head, Field::Owner))
+        (head, fields.map(|f| self.peek(head, f)))
     }
     /// The same for reports, uncharged.
     pub fn peek_head(&self, addr: Addr) -> Option<Pfn> {
@@ -323,6 +351,8 @@ impl<'m, M: Machine> Pages<'m, M> {
 struct Published {
     free: Word,
     nr_free: Vec<Word>,
+    /// Ends of the memory that nobody has taken yet.
+    untouched: [Word; 2],
 }
 
 impl Published {
@@ -330,12 +360,16 @@ impl Published {
         Published {
             free: Word::new(addr, zone.free),
             nr_free: zone.nr_free.iter().map(|n| Word::new(addr, *n)).collect(),
+            untouched: zone.untouched().map(|end| Word::new(addr, u64::from(end))),
         }
     }
     fn publish(&self, zone: &Zone) {
         self.free.poke(zone.free);
         for (word, n) in self.nr_free.iter().zip(zone.nr_free) {
             word.poke(n);
+        }
+        for (word, end) in self.untouched.iter().zip(zone.untouched()) {
+            word.poke(u64::from(end));
         }
     }
 }

@@ -41,7 +41,11 @@ impl PageModel {
     /// The model of a name.
     pub fn named(name: &str) -> Result<PageModel, Error> {
         let found = NAMES.iter().find(|(n, _)| *n == name).map(|(_, m)| *m);
-        found.ok_or_else(|| Error::unknown("machine.pages", name, &NAMES.map(|(n, _)| n)))
+        found.ok_or_else(|| Error::unknown("machine.pages", name, &PageModel::names()))
+    }
+    /// Every name that `pages=` accepts.
+    pub fn names() -> [&'static str; NAMES.len()] {
+        NAMES.map(|(name, _)| name)
     }
     /// The release that stands for it, or its kind where there is none.
     pub fn name(self) -> &'static str {

@@ -38,14 +38,21 @@ impl<M: Machine> Pages<'_, M> {
             false => walk(Mark::Low).or_else(|| if flags.no_retry { None } else { walk(Mark::Min) }),
         };
         let o = usize::from(order.0);
+        let asker = flags.asker.index();
         let Some((pfn, got)) = found else {
-            self.cpus.with(cpu, |c| c.stats[usize::from(near.0)].failed[o] += 1);
+            self.cpus.with(cpu, |c| {
+                c.stats[usize::from(near.0)].failed[o] += u64::from(!flags.no_retry && !flags.reclaims);
+                c.asked.at(asker, o).refused(flags);
+            });
             return None;
         };
         self.cpus.with(cpu, |c| {
-            let stats = &mut c.stats[usize::from(got.0)];
+            let (stats, asked) = (&mut c.stats[usize::from(got.0)], c.asked.at(asker, o));
             stats.allocated[o] += 1;
             stats.fallback_node += u64::from(got != near);
+            asked.allocated += 1;
+            asked.held += 1;
+            asked.fallback_node += u64::from(got != near);
         });
         self.lend(cpu, order.pages() as i64);
         self.prepare(cpu, pfn, order, flags);
@@ -78,14 +85,19 @@ impl<M: Machine> Pages<'_, M> {
         let Page { pfn, order } = page;
         let count = self.load(cpu, pfn, Field::Count);
         assert!(count == 1, "page {pfn:?} of order {} freed with a reference count of {count}", order.0);
-        let was = self.peek(pfn, Field::Private);
-        assert!(was == frame::lent(order), "page {pfn:?} freed with order {}, allocated as {was:#x}", order.0);
+        let (was, asker) = frame::lent_to(self.peek(pfn, Field::Private));
+        assert!(was == frame::lent(order, 0), "page {pfn:?} freed with order {}, allocated as {was:#x}", order.0);
         self.poke(pfn, Field::Count, 0);
         self.poke(pfn, Field::Flags, 0);
         self.poke(pfn, Field::Owner, 0);
         self.clear_tails(cpu, pfn, order);
         let zone = usize::from(self.node_of(pfn).0);
-        self.cpus.with(cpu, |c| c.stats[zone].freed[usize::from(order.0)] += 1);
+        self.cpus.with(cpu, |c| {
+            let (o, of) = (usize::from(order.0), c.asked.at(asker, usize::from(order.0)));
+            c.stats[zone].freed[o] += 1;
+            of.freed += 1;
+            of.held -= 1;
+        });
         self.lend(cpu, -(order.pages() as i64));
         if self.is_listed(order) {
             self.free_listed(cpu, zone, pfn, order);
@@ -272,7 +284,7 @@ impl<M: Machine> Pages<'_, M> {
     /// Reference count, order and compound links of a block that is about to be lent.
     fn prepare(&self, cpu: &M::Cpu, pfn: Pfn, order: Order, flags: PageFlags) {
         self.store(cpu, pfn, Field::Count, 1);
-        self.poke(pfn, Field::Private, frame::lent(order));
+        self.poke(pfn, Field::Private, frame::lent(order, flags.asker.index()));
         self.poke(pfn, Field::Head, 0);
         if order.0 > 0 && flags.compound {
             cpu.work(cost::PAGE_COMPOUND);

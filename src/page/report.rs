@@ -14,7 +14,7 @@ pub struct PageStats {
     pub allocated: [u64; MAX_ORDER],
     /// Returned blocks per order.
     pub freed: [u64; MAX_ORDER],
-    /// Failed allocations per order.
+    /// Requests refused in the end, per order. Not those that the caller repeats or makes up for (see [`super::Asked`]).
     pub failed: [u64; MAX_ORDER],
     /// Order-0 allocations served by the per-CPU list without the zone lock.
     pub pcp_hit: u64,
@@ -90,7 +90,10 @@ impl<M: Machine> Pages<'_, M> {
     }
     /// Sets all counts to zero: the end of a warm-up, run by each CPU.
     pub fn reset_stats(&self, cpu: &M::Cpu) {
-        self.cpus.with(cpu, |c| c.stats.fill(PageStats::default()));
+        self.cpus.with(cpu, |c| {
+            c.stats.fill(PageStats::default());
+            c.asked.reset();
+        });
     }
     /// Free blocks of each order, one row per node (kernel: /proc/buddyinfo).
     pub fn buddyinfo(&mut self) -> Vec<[u64; MAX_ORDER]> {

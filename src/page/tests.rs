@@ -1,5 +1,8 @@
 //! The worked examples of page-allocator.md §13 for the 2.6.24 form, and properties of the whole floor.
 
+mod invariants;
+mod reports;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -8,7 +11,7 @@ use super::*;
 use crate::machine::Sim;
 use crate::machine::presets::Machinery;
 use crate::machine::sim::{Schedule, SimCpu};
-use crate::units::CpuId;
+use crate::units::{CpuId, MAX_ORDER};
 
 fn sim(cpus: u64, nodes: u64, node_mib: u64, schedule: Schedule) -> Sim {
     Sim::new(&Machinery::for_topology(cpus, nodes, node_mib << 20).unwrap(), schedule).unwrap()
@@ -45,8 +48,11 @@ fn with_zone_of(model: PageModel, f: impl Fn(&mut Zone, &Charge<Sim>) + Sync) {
 /// The free lists as the spec writes them: `o0:[1029] o1:[1026 1030]`.
 fn lists(zone: &Zone, c: &Charge<Sim>) -> String {
     let mut text = Vec::new();
-    for (o, list) in zone.lists.iter().enumerate().filter(|(_, l)| !l.is_empty()) {
-        let blocks: Vec<String> = list.walk(c.arena, c.map).map(|p| p.0.to_string()).collect();
+    for o in 0..MAX_ORDER {
+        let blocks: Vec<String> = zone.linked(c.arena, c.map, o).iter().map(|p| p.0.to_string()).collect();
+        if blocks.is_empty() {
+            continue;
+        }
         text.push(format!("o{o}:[{}]", blocks.join(" ")));
     }
     text.join(" ")
@@ -158,6 +164,8 @@ fn from_5_10_on_boot_memory_is_handed_out_from_the_lowest_block() {
 fn boot_lists_blocks_highest_first_and_refills_ascend() {
     with_zone(|zone, c| {
         zone.release_all(c.arena, c.map);
+        assert_eq!(lists(zone, c), "o10:[7168 6144]");
+        zone.touch_all(c.arena, c.map);
         assert_eq!(lists(zone, c), "o10:[7168 6144 5120 4096 3072 2048 1024 0]");
         assert_eq!((zone.take(c, Order(10)), zone.take(c, Order(9))), (Some(Pfn(7168)), Some(Pfn(6144))));
         assert_eq!(lists(zone, c), "o9:[6656] o10:[5120 4096 3072 2048 1024 0]");

@@ -34,6 +34,8 @@ impl<M: Machine> Pages<'_, M> {
                 crate::ensure!(usize::from(self.node_of(pfn).0) == z, place(), "page {pfn:?} lies in another zone");
                 let mark = self.peek(pfn, Field::Private);
                 crate::ensure!(mark == frame::on_list(order), place(), "block {pfn:?} has mark {mark:#x}");
+                let zone = self.zones[z].get_mut();
+                crate::ensure!(!zone.is_untouched(pfn), place(), "page {pfn:?} is free and untouched too");
                 for i in pfn.0..pfn.0 + order.pages() as u32 {
                     crate::ensure!(!seen[i as usize], place(), "page {:?} is also elsewhere", Pfn(i));
                     seen[i as usize] = true;

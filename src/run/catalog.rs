@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::alloc::{Configuration, Stat};
-use crate::machine::presets::{self, Machinery, Placement};
+use crate::machine::presets::{self, ALIASES, Machinery, Placement};
+use crate::page::PageModel;
 use crate::spec::Parameter;
 use crate::workload::Workload;
 
@@ -13,6 +14,23 @@ fn parameters(list: &[Parameter], defaults: &Value) -> Vec<Value> {
     list.iter()
         .map(|p| json!({ "name": p.name, "unit": p.unit, "meaning": p.meaning, "default": defaults[p.name] }))
         .collect()
+}
+
+/// What every machine has besides its figures; a simulated one also goes by other names of some of them.
+fn machine_parameters(simulated: bool) -> Vec<Value> {
+    let own = |name: &str, unit: &str, meaning: String| json!({ "name": name, "unit": unit, "default": null, "meaning": meaning });
+    let mut list = vec![own("cpus", "", "CPUs used; all of the machine when none is given".into())];
+    if simulated {
+        list.push(own("placement", "", "which CPUs a subset consists of: spread (the default) or packed".into()));
+    }
+    let words = PageModel::names().join(", ");
+    list.push(own("pages", "", format!("page allocator: {words}; that of the allocator's time when none is given")));
+    let fragment = "memory fragmented beforehand, [level, seed]: level 0 (not) to 1 (single pages only), a seed from 0";
+    list.push(own("fragment", "share, seed", fragment.into()));
+    if simulated {
+        list.extend(ALIASES.map(|(alias, key)| own(alias, "", format!("another name of {key}"))));
+    }
+    list
 }
 
 /// The catalog as JSON.
@@ -50,13 +68,14 @@ pub fn catalog() -> Value {
         .map(|name| {
             let m =
                 Machinery::preset(name, &Default::default(), None, Placement::default()).expect("a built-in preset");
-            json!({ "name": name, "simulated": true, "cpus": m.all_cpus(), "values": m.values })
+            json!({ "name": name, "simulated": true, "cpus": m.all_cpus(), "parameters": machine_parameters(true), "values": m.values })
         })
         .collect();
     machines.push(json!({
         "name": "native",
         "simulated": false,
         "cpus": crate::machine::Native::host_cores(),
+        "parameters": machine_parameters(false),
         "values": {
             "nodes": { "value": 1, "unit": "", "confidence": "high", "source": "logical nodes; CPUs are dealt to them in blocks" },
             "memory_mib": { "value": 1024, "unit": "MiB", "confidence": "high", "source": "memory of each node, committed when touched" },
@@ -70,5 +89,6 @@ pub fn catalog() -> Value {
         "workloads": workloads,
         "machines": machines,
         "statistics": statistics,
+        "history": { "slub": crate::alloc::slub::history::steps() },
     })
 }

@@ -20,6 +20,8 @@ pub struct Config {
     pub workload: Value,
     /// Seed of everything random.
     pub seed: u64,
+    /// Keep an allocation profile: a frame more, the same run.
+    pub profile: bool,
 }
 
 /// A machine by name, how many of its CPUs, and what is different from the preset.
@@ -36,6 +38,9 @@ pub struct MachineConfig {
     /// Which page allocator (see [`PageModel::named`]); that of the allocator's time when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<String>,
+    /// The figures of a machine file (JSON), where the machine is no preset; `name` is then the file's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Value>,
     /// Memory fragmented beforehand: level from 0 to 1, and seed (see [`Fragmentation`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragment: Option<(f64, u64)>,
@@ -48,8 +53,9 @@ impl Config {
     /// Reads, checks and completes a configuration.
     pub fn from_json(given: &Value) -> Result<Config, Error> {
         let object = given.as_object().ok_or_else(|| Error::new("config", given, "an object"))?;
-        if let Some(key) = object.keys().find(|k| !["machine", "allocator", "workload", "seed"].contains(&k.as_str())) {
-            return Err(Error::unknown("config", key, &["machine", "allocator", "workload", "seed"]));
+        const KEYS: [&str; 5] = ["machine", "allocator", "workload", "seed", "profile"];
+        if let Some(key) = object.keys().find(|k| !KEYS.contains(&k.as_str())) {
+            return Err(Error::unknown("config", key, &KEYS));
         }
         let part = |key: &str| match object.get(key) {
             Some(Value::String(name)) => Ok(json!({ "name": name })),
@@ -80,14 +86,22 @@ impl Config {
             None => 1,
             Some(s) => s.as_u64().ok_or_else(|| Error::new("seed", s, "a whole number, 0 or more"))?,
         };
-        let mut config = Config { machine, allocator: part("allocator")?, workload: part("workload")?, seed };
+        let profile = match object.get("profile") {
+            None => false,
+            Some(p) => p.as_bool().ok_or_else(|| Error::new("profile", p, "true or false"))?,
+        };
+        let mut config = Config { profile, machine, allocator: part("allocator")?, workload: part("workload")?, seed };
         super::dispatch::complete(&mut config)?;
         Ok(config)
     }
 
     /// The complete configuration as JSON.
     pub fn to_json(&self) -> Value {
-        json!({ "machine": self.machine, "allocator": self.allocator, "workload": self.workload, "seed": self.seed })
+        let mut all = json!({ "machine": self.machine, "allocator": self.allocator, "workload": self.workload, "seed": self.seed });
+        if self.profile {
+            all["profile"] = json!(true);
+        }
+        all
     }
 }
 
@@ -112,7 +126,10 @@ impl MachineConfig {
 
     /// The simulated machine of this configuration.
     pub fn machinery(&self) -> Result<Machinery, Error> {
-        Machinery::preset(&self.name, &self.overrides, self.cpus, self.placement)
+        match &self.values {
+            Some(values) => Machinery::from_file(&self.name, values, &self.overrides, self.cpus, self.placement),
+            None => Machinery::preset(&self.name, &self.overrides, self.cpus, self.placement),
+        }
     }
 
     /// CPUs, logical nodes and MiB of memory per node of a native machine.

@@ -1,23 +1,27 @@
 //! From names to types, once: the one place that matches on allocator, machine and workload.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, SlabAllocator};
 use crate::error::Error;
+use crate::machine::presets::Machinery;
 use crate::machine::sim::{Cancel, Schedule};
 use crate::machine::{Cpu, Machine, Native, Sim};
 use crate::page::Pages;
 use crate::spec::CacheId;
 use crate::topology::Topology;
-use crate::units::PAGE_SIZE;
+use crate::units::{PAGE_SIZE, Picos};
 use crate::workload::script::{Script, ScriptOp};
 use crate::workload::{Plan, Workload};
 
 use super::exec::Executor;
+use super::profile::Recorder;
 use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
 
@@ -66,19 +70,45 @@ fn with_name(name: &str, value: Value) -> Value {
     Value::Object(object)
 }
 
-fn complete_allocator(given: &Value) -> Result<Value, Error> {
-    // `slub@2.6.24` is the short form of a name with its era.
-    let (bare, era) = name(given).split_once('@').map_or((name(given), None), |(n, e)| (n, Some(e)));
-    let mut given = given.clone();
+/// An allocator by its bare name, its era beside it: `slub@2.6.24` is the short form of a name with its era.
+pub(super) fn named(given: &Value) -> Result<Value, Error> {
+    let mut given = if given.is_string() { json!({ "name": given }) } else { given.clone() };
+    let whole = name(&given).to_string();
+    let (bare, era) = whole.split_once('@').map_or((whole.as_str(), None), |(n, e)| (n, Some(e)));
     if let (Some(era), Some(object)) = (era, given.as_object_mut()) {
         if object.get("era").is_some_and(|e| e != era) {
             return Err(Error::new("allocator.era", &object["era"], format!("{era}, or no era after @")));
         }
         object.insert("era".into(), json!(era));
     }
+    Ok(with_name(bare, given))
+}
+
+/// What a cache looks like with an allocator on a machine of this shape.
+pub(super) type Answers = dyn Fn(&Wanted) -> Result<Columns, Error>;
+
+/// The geometry of an allocator as [`named`] gives it.
+pub(super) fn answers(given: &Value, shape: &Shape) -> Result<Box<Answers>, Error> {
+    let shape = *shape;
+    macro_rules! answers {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            match name(given) {
+                $($name => {
+                    let config = <$config as Configuration>::from_json_on(given, shape.page_size)?;
+                    Ok(Box::new(move |wanted| config.geometry(wanted, &shape)))
+                })*
+                other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
+            }
+        };
+    }
+    crate::allocators!(answers)
+}
+
+fn complete_allocator(given: &Value) -> Result<Value, Error> {
+    let given = named(given)?;
     macro_rules! complete {
         ($($name:literal => $alloc:ty, $config:ty;)*) => {
-            match bare {
+            match name(&given) {
                 $($name => Ok(with_name($name, json!(<$config as Configuration>::from_json(&given)?))),)*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
             }
@@ -90,7 +120,7 @@ fn complete_allocator(given: &Value) -> Result<Value, Error> {
 /// What a configuration asks to run.
 enum Job {
     /// Tasks, as a workload of the registry plans them.
-    Tasks(Plan),
+    Tasks(Box<Plan>),
     /// An explicit list of operations.
     Script(Script),
 }
@@ -153,7 +183,7 @@ fn job(config: &Config) -> Result<Job, Error> {
     macro_rules! plan {
         ($($name:literal => $workload:ty;)*) => {
             match name(&config.workload) {
-                $($name => Ok(Job::Tasks(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus))),)*
+                $($name => Ok(Job::Tasks(Box::new(<$workload as Workload>::from_json(&config.workload)?.plan_on(config.seed, cpus)))),)*
                 other => Err(Error::unknown("workload", other, &workload_list())),
             }
         };
@@ -164,18 +194,27 @@ fn job(config: &Config) -> Result<Job, Error> {
 /// Runs a completed configuration. A panic of the core becomes a failure with its message. The host's `wall_s` is all of
 /// this: the start of the world and its end count.
 pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> {
+    run_job(config, || job(config), cancel)
+}
+
+/// The same with tasks from elsewhere.
+pub(super) fn run_plan(config: &Config, plan: Plan, cancel: &Cancel) -> Result<Outcome, Failure> {
+    run_job(config, || Ok(Job::Tasks(Box::new(plan))), cancel)
+}
+
+fn run_job(config: &Config, job: impl FnOnce() -> Result<Job, Error>, cancel: &Cancel) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let job = job(config)?;
+        let job = job()?;
         if config.machine.is_native() {
             let (cpus, nodes, mib) = config.machine.native_shape()?;
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
-            on_machine(Native::new(topology)?, config, job, cancel)
+            on_machine(Native::new(topology)?, config, None, job, cancel)
         } else {
             let hardware = config.machine.machinery()?;
             let jitter_ps = (hardware.number("jitter")? * 1000.0).round() as u64;
             let schedule = Schedule { seed: config.seed, jitter_ps, ..Schedule::default() };
-            on_machine(Sim::new(&hardware, schedule)?, config, job, cancel)
+            on_machine(Sim::new(&hardware, schedule)?, config, Some(&hardware), job, cancel)
         }
     }));
     let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
@@ -183,8 +222,14 @@ pub(super) fn run(config: &Config, cancel: &Cancel) -> Result<Outcome, Failure> 
     Ok(outcome)
 }
 
-fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel) -> Result<Outcome, Failure> {
-    let mut machine = machine;
+/// Runs on a machine that has been made; `hardware`: what it simulates (none: it is the host).
+fn on_machine<M: Machine>(
+    mut machine: M,
+    config: &Config,
+    hardware: Option<&Machinery>,
+    job: Job,
+    cancel: &Cancel,
+) -> Result<Outcome, Failure> {
     macro_rules! pick {
         ($($name:literal => $alloc:ty, $config:ty;)*) => {
             match name(&config.allocator) {
@@ -193,10 +238,14 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                     let mut gathered = {
                         let model = config.machine.page_model(era(&config.allocator))?;
                         let mut pages = Pages::fragmented(&machine, model, config.machine.fragmentation()?)?;
+                        let recorder = config.profile.then(|| Arc::new(Recorder::default()));
+                        if let Some(recorder) = &recorder {
+                            pages.observe(recorder.clone());
+                        }
                         let mut gathered = {
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
-                                Job::Tasks(plan) => execute(&mut alloc, config, plan, cancel)?,
+                                Job::Tasks(plan) => execute(&mut alloc, config, hardware, *plan, recorder.as_deref(), cancel)?,
                                 Job::Script(script) => execute_script(&mut alloc, &script)?,
                             }
                         };
@@ -205,7 +254,7 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
                         gathered
                     };
                     gathered.machine(machine.report());
-                    Ok(gathered.outcome(config))
+                    Ok(gathered.outcome(config, hardware))
                 })*
                 other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names)).into()),
             }
@@ -218,20 +267,32 @@ fn on_machine<M: Machine>(machine: M, config: &Config, job: Job, cancel: &Cancel
 fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
     config: &Config,
+    hardware: Option<&Machinery>,
     plan: Plan,
+    recorder: Option<&Recorder>,
     cancel: &Cancel,
 ) -> Result<report::Gathered, Failure> {
+    let specs = plan.caches.clone();
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
-    let simulated = !config.machine.is_native();
+    plan.links.early.iter().for_each(|cache| alloc.made_before_cpus(caches[*cache as usize]));
+    let simulated = hardware.is_some();
     let (unit, scale, per_byte, job, interval) = (plan.unit, plan.scale, plan.per_byte, plan.job, plan.interval_s);
-    let rules = if simulated {
-        let hardware = config.machine.machinery()?;
-        Rules::named(&hardware.word("sched").unwrap_or_default(), hardware.kernel())
-    } else {
-        Rules::V2_6_24
-    };
+    let rules = hardware.map_or(Rules::V2_6_24, |h| Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()));
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let totals = Executor::new(alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
+    let as_left = plan.links.as_left;
+    let warm = Picos::from_secs_f64(plan.warmup_s);
+    if let Some(recorder) = recorder {
+        recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0));
+    }
+    let (mut totals, rest) = Executor::new(&*alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
+    if let Some(recorder) = recorder {
+        recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(totals.elapsed).0));
+    }
+    if as_left {
+        totals.as_left = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id))).collect();
+    }
+    rest.tear_down(&*alloc);
+    totals.ghz = hardware.map_or_else(Native::host_ghz, |h| h.number("freq").ok());
     if totals.cancelled {
         return Err(Failure::Cancelled);
     }
@@ -239,17 +300,23 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
     let rate = done * scale / totals.elapsed;
+    // Of a job half of a message is its writing.
+    let measured = (totals.cpu.ops + totals.cpu.net.messages) as f64 / 2.0;
     let throughput = match job {
         None => rate,
         // Nothing was done: no time can be said.
-        Some(_) if totals.cpu.ops == 0 => 0.0,
-        Some(operations) => operations as f64 * totals.elapsed / totals.cpu.ops as f64,
+        Some(_) if measured == 0.0 => 0.0,
+        Some(operations) => operations as f64 * totals.elapsed / measured,
     };
     let series = super::timeline::series(&totals.cpu.series, interval, totals.elapsed, |ops, bytes, seconds| {
         let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
         done as f64 * whole / seconds
     });
-    Ok(report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, totals.cpu.ops))
+    let gathered = report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, measured);
+    let Some(recorder) = recorder else { return Ok(gathered) };
+    let names: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
+    let specs: Vec<_> = caches.into_iter().zip(specs).collect();
+    Ok(gathered.with_frame(recorder.frame(&specs, &names, totals.cpu.ops)))
 }
 
 /// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.
@@ -308,15 +375,64 @@ mod tests {
             "workload": { "name": "tbench", "clients": 3, "seconds": 0.01, "warmup": 0.01 },
         }))
         .unwrap();
-        let schedule = Schedule { seed: 1, always_suspend, ..Schedule::default() };
-        let sim = Sim::new(&config.machine.machinery().unwrap(), schedule).unwrap();
-        let outcome = on_machine(sim, &config, job(&config).unwrap(), &Cancel::default()).unwrap();
-        outcome.to_json()["result"].to_string()
+        on_sim(&config, Schedule { seed: 1, always_suspend, ..Schedule::default() }, |sim| sim).to_string()
+    }
+
+    /// The result of a run on the machine that `changed` makes of the configuration's.
+    fn on_sim(config: &Config, schedule: Schedule, changed: impl Fn(Sim) -> Sim) -> Value {
+        let hardware = config.machine.machinery().unwrap();
+        let sim = changed(Sim::new(&hardware, schedule).unwrap());
+        let outcome = on_machine(sim, config, Some(&hardware), job(config).unwrap(), &Cancel::default()).unwrap();
+        outcome.to_json()["result"].take()
     }
 
     #[test]
     fn running_ahead_between_points_of_interaction_changes_no_result() {
         assert_eq!(traced(false), traced(true));
+    }
+
+    /// A script that takes and returns objects of two caches, kmallocs and pages on eight CPUs, by a fixed sequence.
+    fn mixed_script() -> Value {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % below
+        };
+        let mut full = [false; 200];
+        let mut ops: Vec<Value> = Vec::new();
+        for _ in 0..4000 {
+            let (slot, cpu) = (next(200) as usize, next(8));
+            let op = match (full[slot], slot % 8) {
+                (true, 0) => json!({ "free_pages": { "slot": slot } }),
+                (true, 1) => json!({ "kfree": { "slot": slot } }),
+                (true, _) => json!({ "free": { "slot": slot } }),
+                (_, 0) => json!({ "alloc_pages": { "order": slot / 8 % 3, "slot": slot } }),
+                (_, 1) => json!({ "kmalloc": { "bytes": 40 + 9 * slot, "slot": slot } }),
+                _ => json!({ "alloc": { "cache": slot % 2, "slot": slot } }),
+            };
+            full[slot] = !full[slot];
+            ops.push(json!({ "cpu": cpu, "op": op }));
+        }
+        ops.push(json!({ "op": { "checkpoint": { "name": "mixed" } } }));
+        ops.push(json!({ "op": { "shrink": { "cache": 0 } } }));
+        ops.push(json!({ "op": { "checkpoint": { "name": "shrunk" } } }));
+        json!({ "name": "script", "caches": [{ "name": "a", "size": 104 }, { "name": "b", "size": 1000 }], "ops": ops })
+    }
+
+    #[test]
+    fn what_the_code_does_hangs_on_no_cost() {
+        for allocator in crate::allocators!(allocator_names) {
+            let config = json!({ "machine": "opteron-2x4-2007", "allocator": allocator, "workload": mixed_script() });
+            let config = Config::from_json(&config).unwrap();
+            let charged = on_sim(&config, Schedule::default(), |sim| sim);
+            let free = on_sim(&config, Schedule::default(), Sim::free_of_charge);
+            let elapsed = |result: &Value| result["summary"]["elapsed_s"].as_f64().unwrap();
+            assert!(elapsed(&free) < 1e-5 && elapsed(&charged) > 1e-3, "{allocator}");
+            assert_eq!(charged["checkpoints"], free["checkpoints"], "{allocator}");
+            for frame in ["caches", "stats", "pages", "page_stats"] {
+                assert_eq!(charged["frames"][frame], free["frames"][frame], "{allocator}: {frame}");
+            }
+        }
     }
 
     #[test]
@@ -330,6 +446,12 @@ mod tests {
             ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
             ("/machine", json!({ "name": "opteron-2x4-2007", "pages": "2.6.30" }), "machine.pages = \"2.6.30\""),
             ("/machine", json!({ "name": "native", "fragment": [2.0, 1] }), "machine.fragment = 2"),
+            ("/machine", json!({ "name": "opteron-2x4-2007", "memory": 0.003 }), "machine.memory = 1.535"),
+            (
+                "/machine",
+                json!({ "name": "opteron-2x4-2007", "nodes": 1, "numa_nodes": 1 }),
+                "machine.numa_nodes is the same",
+            ),
             ("/machine", json!({ "name": "native", "fragment": 0.5 }), "machine.fragment = 0.5: [level, seed]"),
             ("/allocator", json!("nul"), "did you mean \"null\""),
             ("/allocator", json!("null@2"), "era of null"),

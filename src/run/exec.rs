@@ -1,15 +1,19 @@
 //! The executor: interprets a workload's operations on any machine with any allocator. There is one; `boot` is part of
 //! the machine.
 
-use crate::alloc::{SlabAllocator, periodic};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use crate::alloc::{CacheInfo, SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
 use crate::machine::{Cpu, Event, Machine, PerCpu, Section, Wakeup};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::{JIFFY, Picos};
-use crate::workload::{Op, Plan};
+use crate::workload::{LapSpec, Op, Plan};
 
-use super::net::{Context, Net, NetCounts, Step};
+use super::net::{self, Context, Net, NetCounts};
+use super::objects::{self, Local, ObjectCounts, Objects, Step};
 use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
 
@@ -25,6 +29,7 @@ pub(super) struct CpuCounts {
     pub(super) series: Vec<(u64, u64)>,
     pub(super) switches: u64,
     pub(super) net: NetCounts,
+    pub(super) objects: ObjectCounts,
     /// Samples of pages held by the slab layer: the highest, the last.
     pub(super) pages_peak: u64,
     pub(super) pages_last: u64,
@@ -37,6 +42,12 @@ pub(super) struct Totals {
     pub(super) elapsed: f64,
     pub(super) cancelled: bool,
     pub(super) timeline: Timeline,
+    /// What was timed: time in picoseconds, operations.
+    pub(super) laps: Vec<(LapSpec, u64, u64)>,
+    /// Clock of the machine, for laps in cycles.
+    pub(super) ghz: Option<f64>,
+    /// The caches as the run left them, before what tasks still held was freed; empty if nobody asked.
+    pub(super) as_left: Vec<CacheInfo>,
 }
 
 /// One workload on one machine with one allocator.
@@ -46,7 +57,8 @@ pub(super) struct Executor<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> {
     pages: &'p Pages<'p, M>,
     sched: Scheduler<M>,
     net: Net<M>,
-    counts: PerCpu<M, (CpuCounts, Timeline)>,
+    objects: Objects<M>,
+    counts: PerCpu<M, (CpuCounts, Timeline, Local)>,
     warm: Picos,
     end: Picos,
     /// Length of an interval of the series.
@@ -73,6 +85,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let net = Net::new(machine, &plan, caches, simulated);
         let warm = Picos::from_secs_f64(plan.warmup_s);
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
+        let objects = Objects::new(machine, &plan, caches, simulated);
         let interval = Picos(Picos::from_secs_f64(plan.interval_s).0.max(1));
         let switch = if plan.links.threads { Event::ThreadSwitch } else { Event::ContextSwitch };
         sched.place(plan.tasks, seed, &plan.links);
@@ -82,6 +95,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             pages,
             sched,
             net,
+            objects,
             counts: PerCpu::new(machine, |_| Default::default()),
             warm,
             end,
@@ -91,32 +105,38 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         }
     }
 
-    /// Runs to the end of the measured interval and frees what is under way then.
-    pub(super) fn run(&mut self) -> Totals {
+    /// Runs to the end of the measured interval, or until the last task is over.
+    pub(super) fn run(mut self) -> (Totals, Rest<'p, M>) {
         self.machine.measure(self.warm, self.end);
         self.machine.boot(|cpu| self.cpu_loop(cpu));
-        let mut totals = Totals { elapsed: (self.end.0 - self.warm.0) as f64 / 1e12, ..Totals::default() };
-        for (cpu, (counts, timeline)) in self.counts.iter_mut() {
+        let end = self.end.min(self.objects.over());
+        let mut totals = Totals { elapsed: end.0.saturating_sub(self.warm.0) as f64 / 1e12, ..Totals::default() };
+        let mut locals = Vec::new();
+        for (cpu, (counts, timeline, local)) in self.counts.iter_mut() {
             totals.cpu.add(counts);
+            totals.cpu.objects.add(&local.counts);
             if cpu.0 == 0 {
                 totals.timeline = std::mem::take(timeline);
             }
+            locals.push(local);
         }
+        totals.laps = self.objects.laps(&locals);
         totals.cancelled = self.cancel.is_cancelled();
-        let held = totals.cpu.net.held;
-        self.machine.boot(|cpu| {
-            if cpu.id().0 == 0 {
-                let mut counts = NetCounts { held, ..NetCounts::default() };
-                self.net.tear_down(&mut self.context(cpu, &mut counts));
-                assert_eq!((counts.held, self.net.frag_pages()), (0, 0), "objects and pages that the network leaked");
-            }
-            while cpu.idle(None) != Wakeup::Quiet {}
-        });
-        totals
+        let deferred = locals.into_iter().map(objects::deferred_of).collect();
+        let tasks = self.sched.drain();
+        let (machine, pages, held) = (self.machine, self.pages, totals.cpu.net.held);
+        (
+            totals,
+            Rest { held, machine, pages, sched: self.sched, net: self.net, objects: self.objects, tasks, deferred },
+        )
     }
 
     fn context<'c>(&'c self, cpu: &'c M::Cpu, counts: &'c mut NetCounts) -> Context<'c, 'p, M, A> {
         Context { cpu, alloc: self.alloc, pages: self.pages, sched: &self.sched, counts }
+    }
+
+    fn generic<'c>(&'c self, cpu: &'c M::Cpu, local: &'c mut Local) -> objects::Context<'c, 'p, M, A> {
+        objects::Context { cpu, alloc: self.alloc, pages: self.pages, sched: &self.sched, local }
     }
 
     /// One CPU: runs its tasks, pulls others when it has none, sleeps when there is none to pull.
@@ -127,7 +147,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let mut next_trim = self.alloc.period().map(|_| periodic::first(cpu.id()));
         let mut next_drain = periodic::first(cpu.id());
         let mut warm = false;
-        let (mut counts, mut timeline) = (CpuCounts::default(), Timeline::default());
+        let (mut counts, mut timeline, mut local) = (CpuCounts::default(), Timeline::default(), self.objects.local());
         let mut last_ran = u32::MAX;
         // True until the CPU has slept once without a task: only then is it no longer *newly* idle.
         let mut newly_idle = true;
@@ -140,9 +160,20 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             if now >= self.end || self.cancel.is_cancelled() {
                 break;
             }
+            let over = self.objects.over();
+            if over < Picos(u64::MAX) {
+                while cpu.now() < over {
+                    cpu.idle(Some(over));
+                }
+                break;
+            }
             if !warm && now >= self.warm {
                 warm = true;
                 self.reset(cpu, &mut counts);
+                local.counts = ObjectCounts::default();
+            }
+            if local.next_timer().is_some_and(|due| now >= due) {
+                self.objects.timers(&mut self.generic(cpu, &mut local));
             }
             if let (Some((queue, period)), Some(due)) = (card, next_irq)
                 && now >= due
@@ -156,6 +187,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                 }
                 self.sample(cpu, &mut counts);
                 self.picture(cpu, &mut timeline);
+                self.objects.tick(&mut self.generic(cpu, &mut local));
                 // Timers fire at ticks; periodic work of allocator and pages is nobody's task.
                 if now >= next_drain {
                     let before = cpu.enter(Section::Pages);
@@ -176,7 +208,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             let Some(task) = current.take().or_else(|| self.sched.next(cpu, newly_idle)) else {
                 newly_idle = false;
                 self.net.flush_deferred(&mut self.context(cpu, &mut counts.net));
-                let until = next_tick.min(self.end).min(next_irq.unwrap_or(self.end));
+                let until = self.until(next_tick, next_irq, &local);
                 last_ran = u32::MAX;
                 if cpu.idle(Some(if warm { until } else { until.min(self.warm) })) == Wakeup::Quiet {
                     break;
@@ -191,15 +223,16 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
                 counts.switches += 1;
                 last_ran = task.id;
             }
-            let stop = next_tick.min(self.end).min(next_irq.unwrap_or(self.end));
-            current = self.run_task(cpu, task, &mut counts, if warm { stop } else { stop.min(self.warm) });
+            let stop = self.until(next_tick, next_irq, &local);
+            let stop = if warm { stop } else { stop.min(self.warm) };
+            current = self.run_task(cpu, task, &mut counts, &mut local, stop);
         }
         if let Some(task) = current {
             self.sched.yield_to_others(cpu, task);
         }
         self.sample(cpu, &mut counts);
         self.picture(cpu, &mut timeline);
-        self.counts.with(cpu, |c| *c = (counts, timeline));
+        self.counts.with(cpu, |c| *c = (counts, timeline, local));
     }
 
     /// Lets a task run until it sleeps (`None`) or `stop` has come.
@@ -208,6 +241,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         cpu: &M::Cpu,
         mut task: Box<Running>,
         counts: &mut CpuCounts,
+        local: &mut Local,
         stop: Picos,
     ) -> Option<Box<Running>> {
         loop {
@@ -216,24 +250,49 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             match op {
                 Op::User { lines } => cpu.footprint(lines),
                 Op::Net(asked) => match self.net.step(&mut self.context(cpu, &mut counts.net), &mut task, asked) {
-                    Step::Done => task.progress = 0,
-                    Step::Wait => {
+                    net::Step::Done => task.progress = 0,
+                    net::Step::Wait => {
                         task.pending = Some(op);
                         task = self.sched.sleep(cpu, task)?;
                     }
-                    Step::Retry => {
+                    net::Step::Retry => {
                         task.pending = Some(op);
                         return Some(task);
                     }
                 },
-                Op::Yield => {
-                    cpu.spend(Event::Syscall);
-                    self.sched.yield_to_others(cpu, task);
-                    return None;
-                }
                 Op::Done { bytes } => {
                     counts.done(bytes, self.interval_at(cpu.now()));
                 }
+                _ => match self.objects.step(&mut self.generic(cpu, local), &mut task, op) {
+                    Step::Done => {}
+                    Step::Interacted => {
+                        if !task.more.urgent && self.sched.interrupted(cpu) {
+                            self.sched.step_aside(cpu, task);
+                            return None;
+                        }
+                    }
+                    Step::Wait => {
+                        task.pending = Some(op);
+                        task = self.sched.sleep(cpu, task)?;
+                    }
+                    Step::Sleep => task = self.sched.sleep(cpu, task)?,
+                    Step::Yield => {
+                        self.sched.yield_to_others(cpu, task);
+                        return None;
+                    }
+                    step @ (Step::Exit | Step::Retire) => {
+                        if matches!(step, Step::Exit) {
+                            self.sched.exit(cpu, task);
+                        } else if let Some(task) = self.sched.sleep(cpu, task) {
+                            // Woken by somebody meanwhile: it does not matter any more.
+                            self.sched.sleep(cpu, task);
+                        }
+                        if self.objects.over() < Picos(u64::MAX) {
+                            self.machine.topology().cpu_ids().filter(|id| *id != cpu.id()).for_each(|id| cpu.kick(id));
+                        }
+                        return None;
+                    }
+                },
             }
             if cpu.now() >= stop {
                 return Some(task);
@@ -252,6 +311,12 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         }
     }
 
+    /// When a CPU looks up from what it does: at the next tick, interrupt or timer.
+    fn until(&self, next_tick: Picos, next_irq: Option<Picos>, local: &Local) -> Picos {
+        let timer = local.next_timer().unwrap_or(self.end);
+        next_tick.min(self.end).min(next_irq.unwrap_or(self.end)).min(timer)
+    }
+
     /// Interval of the measured time that `at` falls into.
     fn interval_at(&self, at: Picos) -> usize {
         (at.0.saturating_sub(self.warm.0) / self.interval.0) as usize
@@ -259,7 +324,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
 
     /// Pages the slab layer holds.
     fn slab_pages(&self) -> u64 {
-        self.pages.lent().saturating_sub(self.net.frag_pages())
+        self.pages.lent().saturating_sub(self.net.frag_pages() + self.objects.pages_direct())
     }
 
     /// Adds what memory looks like now to the timeline.
@@ -275,6 +340,39 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             counts.pages_last = self.slab_pages();
             counts.pages_peak = counts.pages_peak.max(counts.pages_last);
         }
+    }
+}
+
+/// What a run leaves behind.
+pub(super) struct Rest<'p, M: Machine> {
+    machine: &'p M,
+    pages: &'p Pages<'p, M>,
+    sched: Scheduler<M>,
+    net: Net<M>,
+    objects: Objects<M>,
+    tasks: Vec<Running>,
+    deferred: Vec<VecDeque<(Picos, objects::Held)>>,
+    /// Objects and pages of the network under way.
+    held: i64,
+}
+
+impl<'p, M: Machine> Rest<'p, M> {
+    /// Frees what is under way, so that nothing is leaked.
+    pub(super) fn tear_down<A: SlabAllocator<'p, M>>(self, alloc: &A) {
+        let Rest { machine, pages, sched, net, objects, tasks, deferred, held: under_way } = self;
+        let held = Mutex::new((tasks, deferred));
+        machine.boot(|cpu| {
+            if cpu.id().0 == 0 {
+                let mut counts = NetCounts { held: under_way, ..NetCounts::default() };
+                net.tear_down(&mut Context { cpu, alloc, pages, sched: &sched, counts: &mut counts });
+                assert_eq!((counts.held, net.frag_pages()), (0, 0), "objects and pages that the network leaked");
+                let local = &mut objects.local();
+                let (mut tasks, mut deferred) = std::mem::take(&mut *held.lock().expect("CPU 0 alone takes it"));
+                let mut c = objects::Context { cpu, alloc, pages, sched: &sched, local };
+                objects.tear_down(&mut c, &mut tasks, &mut deferred);
+            }
+            while cpu.idle(None) != Wakeup::Quiet {}
+        });
     }
 }
 
@@ -303,5 +401,6 @@ impl CpuCounts {
         self.pages_peak += other.pages_peak;
         self.pages_last += other.pages_last;
         self.net.add(&other.net);
+        self.objects.add(&other.objects);
     }
 }

@@ -4,13 +4,14 @@ use serde_json::{Map as Fields, Value, json};
 
 use super::script::Slots;
 use crate::alloc::{Counters, Live, SlabAllocator, Stat, ZERO_SIZE};
-use crate::machine::Machine;
+use crate::machine::{Effort, Machine};
 use crate::spec::CacheId;
 use crate::units::PAGE_SIZE;
 
 /// The map: `caches` (those of the script, of slabs, and with events; `made` gives the number of each of the script's),
 /// `slabs`, `slots`, `failed` (slots), `uncached` (events of no cache), `pages`
-/// (lent by the page allocator), `nodes` (how many) and `cpu_nodes` (of each CPU).
+/// (lent by the page allocator), `queues` and `queues_text` (who holds what in which queue, of an allocator that says so),
+/// `nodes` (how many), `cpu_nodes` (of each CPU) and `effort`: what the allocator's operations have cost since the map before.
 pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
     made: &[CacheId],
@@ -53,7 +54,8 @@ pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
             })
         })
         .collect();
-    let topology = alloc.pages().machine().topology();
+    let machine = alloc.pages().machine();
+    let topology = machine.topology();
     json!({
         "nodes": topology.nodes(),
         "cpu_nodes": topology.cpu_ids().map(|c| topology.node_of(c).0).collect::<Vec<_>>(),
@@ -64,6 +66,19 @@ pub(super) fn map<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         "failed": slots.failures().collect::<Vec<_>>(),
         "uncached": events(&alloc.uncached_counters()),
         "pages": alloc.pages().lent(),
+        "queues": alloc.queues_rows(),
+        "queues_text": alloc.queues_text(),
+        "effort": machine.effort().map(effort),
+    })
+}
+
+fn effort(e: Effort) -> Value {
+    let [objects, descriptors, structures] = e.lines;
+    json!({
+        "operations": e.operations, "instructions": e.instructions, "loads": e.loads, "stores": e.stores,
+        "atomics": e.atomics, "local_exchanges": e.local_exchanges, "irq_pairs": e.irq_pairs,
+        "object_lines": objects, "descriptor_lines": descriptors, "structure_lines": structures,
+        "time_ps": e.time_ps,
     })
 }
 

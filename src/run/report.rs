@@ -1,12 +1,15 @@
-//! Gathers what allocator, pages and machine report after a run, as one row and four frames.
+//! Gathers what allocator, pages and machine report after a run, as one row and some frames.
 
 use serde_json::{Map, Value, json};
 
+use crate::alloc::tool::{Directory, Report};
 use crate::alloc::{CacheInfo, Counters, Shares, SlabAllocator, Stat};
-use crate::machine::{LatencyReport, Machine, Native, Operation, Report};
+use crate::machine::presets::Machinery;
+use crate::machine::{LatencyReport, Machine, Native, Operation, Report as MachineReport, WaitReport};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
 use crate::units::MAX_ORDER;
+use crate::workload::LapSpec;
 
 use super::config::flatten;
 use super::exec::Totals;
@@ -18,6 +21,9 @@ pub(super) struct Gathered {
     summary: Map<String, Value>,
     frames: Vec<Frame>,
     texts: Map<String, Value>,
+    tool: Value,
+    /// Names of the caches.
+    names: Vec<String>,
     checkpoints: Vec<Value>,
     cpus: u64,
     elapsed: f64,
@@ -49,19 +55,31 @@ impl Gathered {
         put("ops", json!(c.ops));
         put("alloc_fast_pct", pct(alloc_fast, allocs));
         put("free_fast_pct", pct(free_fast, free));
-        put("free_remote_pct", pct(c.net.remote_frees, c.net.frees));
+        put("free_remote_pct", pct(c.net.remote_frees + c.objects.remote_frees, c.net.frees + c.objects.frees));
         put("slab_pages_peak", json!(c.pages_peak));
         put("slab_pages_end", json!(c.pages_last));
         put("used_kb", json!(c.pages_last * 4));
-        put("alloc_failed", json!(c.net.failed));
+        put("alloc_failed", json!(c.net.failed + c.objects.failed));
         put("data_packets_per_op", per_op(c.net.data_packets));
         put("acks_per_op", per_op(c.net.acks));
         put("frag_pages_per_op", per_op(c.net.frag_pages));
         put("direct_per_op", per_op(c.net.direct));
-        put("bytes_copied_per_op", per_op(c.net.bytes_copied));
+        put("bytes_copied_per_op", per_op(c.net.bytes_copied + c.objects.bytes_copied));
         put("switches_per_op", per_op(c.switches));
         put("wakes_local_per_op", per_op(c.net.wakes_local));
         put("wakes_remote_per_op", per_op(c.net.wakes_remote));
+        if c.objects.allocs + c.objects.frees > 0 {
+            let cpus = alloc.pages().machine().topology().cpus() as f64;
+            put("allocs_per_op", per_op(c.objects.allocs));
+            put("frees_per_op", per_op(c.objects.frees));
+            put("messages_per_op", per_op(c.objects.messages));
+            if !totals.laps.is_empty() {
+                let (ps, n) = totals.laps.iter().fold((0, 0), |(t, n), (_, ps, ops)| (t + ps, n + ops));
+                let cycles = totals.ghz.filter(|_| n > 0).map(|ghz| ps as f64 / n as f64 / 1000.0 * ghz);
+                put("cycles_per_op", json!(cycles));
+            }
+            put("allocs_per_cpu_s", json!(c.objects.allocs as f64 / (totals.elapsed * cpus)));
+        }
         put("net_allocs_per_op", per_op(c.net.allocs));
         put("net_frees_per_op", per_op(c.net.frees));
         put("net_messages_per_op", per_op(c.net.messages));
@@ -80,8 +98,16 @@ impl Gathered {
         let cpus = alloc.pages().machine().topology().cpus() as u64;
         let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
         let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
-        let frames = vec![caches_frame(&infos), stats, totals.timeline.frame()];
-        Gathered { summary, frames, texts, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
+        let left = if totals.as_left.is_empty() { &infos } else { &totals.as_left };
+        let tool = alloc.tool();
+        let queues = super::table::frame("queues", &alloc.queues_rows());
+        let mut frames = vec![caches_frame(left, tool.as_ref()), stats, queues, totals.timeline.frame()];
+        if !totals.laps.is_empty() {
+            frames.push(laps_frame(&totals.laps, totals.ghz));
+        }
+        let tool = json!(tool);
+        let names = infos.into_iter().map(|i| i.name).collect();
+        Gathered { summary, frames, texts, tool, names, checkpoints: Vec::new(), cpus, elapsed: totals.elapsed }
     }
 
     /// Adds operations and throughput over time.
@@ -91,11 +117,11 @@ impl Gathered {
     }
 
     /// Says that throughput is the time of a job of so many operations, at the rate of `measured` ones.
-    pub(super) fn with_job(mut self, job: Option<u64>, measured: u64) -> Gathered {
+    pub(super) fn with_job(mut self, job: Option<u64>, measured: f64) -> Gathered {
         if let Some(operations) = job {
-            let by = operations as f64 / measured as f64;
+            let by = operations as f64 / measured;
             self.summary.insert("job_ops".into(), json!(operations));
-            self.summary.insert("scaled_by".into(), if measured == 0 { Value::Null } else { json!(by) });
+            self.summary.insert("scaled_by".into(), if measured == 0.0 { Value::Null } else { json!(by) });
         }
         self
     }
@@ -105,7 +131,13 @@ impl Gathered {
         Gathered { checkpoints, ..self }
     }
 
-    /// Adds the page allocator's counts: per order what was allocated, returned, refused, and what is free.
+    /// Adds a frame.
+    pub(super) fn with_frame(mut self, frame: Frame) -> Gathered {
+        self.frames.push(frame);
+        self
+    }
+
+    /// Adds the page allocator's counts: per order and asker what was allocated, returned, refused; per order what is free.
     pub(super) fn pages<M: Machine>(&mut self, pages: &mut Pages<'_, M>) {
         let stats = pages.stats();
         let ops = self.summary["ops"].as_u64().unwrap_or(0);
@@ -115,19 +147,37 @@ impl Gathered {
         self.summary.insert("pages".into(), json!(pages.model().name()));
         let rows = pages.buddyinfo();
         let free: [u64; MAX_ORDER] = std::array::from_fn(|o| rows.iter().map(|node| node[o]).sum());
-        let index = |f: &dyn Fn(usize) -> f64| Column::F64((0..MAX_ORDER).map(|o| f(o) / 1000.0).collect());
-        self.frames.push(Frame {
-            name: "pages",
-            columns: vec![
-                ("order".into(), Column::U64((0..MAX_ORDER as u64).collect())),
-                ("allocated".into(), Column::U64(stats.allocated.to_vec())),
-                ("freed".into(), Column::U64(stats.freed.to_vec())),
-                ("failed".into(), Column::U64(stats.failed.to_vec())),
-                ("free_blocks".into(), Column::U64(free.to_vec())),
-                ("unusable_index".into(), index(&|o| page::unusable_index(&free, o) as f64)),
-                ("fragmentation_index".into(), index(&|o| page::fragmentation_index(&free, o) as f64)),
-            ],
-        });
+        let asked = pages.asked();
+        let sum = |f: fn(&page::Asked) -> u64| json!(asked.iter().map(|(_, _, a)| f(a)).sum::<u64>());
+        self.summary.insert("page_failures".into(), sum(|a| a.failed));
+        self.summary.insert("page_fallbacks".into(), sum(|a| a.fallback));
+        let row = |order: usize, asker: String, a: page::Asked| {
+            json!({
+                "order": order, "asker": asker, "allocated": a.allocated, "freed": a.freed, "failed": a.failed,
+                "fallback": a.fallback, "reclaim": a.reclaim, "fallback_node": a.fallback_node,
+                "held": a.held.max(0), "free_blocks": free[order],
+                "unusable_index": page::unusable_index(&free, order) as f64 / 1000.0,
+                "fragmentation_index": page::fragmentation_index(&free, order) as f64 / 1000.0,
+            })
+        };
+        let of_order = |order: usize| {
+            let by = asked.iter().filter(move |(_, o, _)| *o == order);
+            let mut rows: Vec<Value> = by.map(|(asker, _, a)| row(order, asker.name(&self.names), *a)).collect();
+            if rows.is_empty() {
+                rows.push(row(order, "(nobody)".into(), page::Asked::default()));
+            }
+            rows
+        };
+        let rows: Vec<Value> = (0..MAX_ORDER).flat_map(of_order).collect();
+        self.frames.push(super::table::frame("pages", &rows));
+        let cell = |c: &page::Cell| {
+            json!({
+                "node": c.node.0, "first": c.first.0, "pages": c.pages, "free": c.free, "listed": c.listed,
+                "held": c.held, "lent": c.lent(), "largest": c.largest.map(|o| o.0),
+            })
+        };
+        let cells: Vec<Value> = pages.zone_map().iter().map(cell).collect();
+        self.frames.push(super::table::frame("zone_map", &cells));
         let (mut cpu, mut node, mut stat, mut count) = (vec![], vec![], vec![], vec![]);
         for (c, n, stats) in pages.stats_by_place() {
             for (name, value) in stats.named().into_iter().filter(|(_, v)| *v > 0) {
@@ -150,7 +200,8 @@ impl Gathered {
     }
 
     /// Adds locks and idle time.
-    pub(super) fn machine(&mut self, report: Report) {
+    pub(super) fn machine(&mut self, report: MachineReport) {
+        self.waits(&report.waits);
         let cpu_ps = self.cpus as f64 * self.elapsed * 1e12;
         let pct = |ps: u64| if report.simulated { json!(100.0 * ps as f64 / cpu_ps) } else { Value::Null };
         let waited: u64 = report.locks.iter().map(|l| l.wait_ps).sum();
@@ -160,6 +211,13 @@ impl Gathered {
         self.summary.insert("oversubscribed".into(), json!(report.oversubscribed));
         self.summary.insert("inversions".into(), json!(report.inversions));
         self.summary.insert("max_inversion_ns".into(), json!(report.max_inversion_ps as f64 / 1000.0));
+        let served = |missed: u64| match report.accesses {
+            0 => Value::Null,
+            all => json!(100.0 * (all - missed) as f64 / all as f64),
+        };
+        let [l2, far, memory] = report.beyond_l1;
+        self.summary.insert("l1_hit_pct".into(), served(l2 + far + memory));
+        self.summary.insert("l2_hit_pct".into(), served(far + memory));
         self.summary.insert("trace".into(), json!(format!("{:016x}", report.trace)));
         let column = |f: &dyn Fn(&crate::machine::LockReport) -> u64| Column::U64(report.locks.iter().map(f).collect());
         self.frames.push(Frame {
@@ -203,7 +261,22 @@ impl Gathered {
         });
     }
 
-    pub(super) fn outcome(self, config: &Config) -> Outcome {
+    /// Adds who waited and who was waited for.
+    pub(super) fn waits(&mut self, waits: &[WaitReport]) {
+        let column = |f: &dyn Fn(&WaitReport) -> u64| Column::U64(waits.iter().map(f).collect());
+        self.frames.push(Frame {
+            name: "waits",
+            columns: vec![
+                ("lock".into(), Column::Str(waits.iter().map(|w| w.class.to_string()).collect())),
+                ("cpu".into(), column(&|w| u64::from(w.cpu.0))),
+                ("waited_ps".into(), column(&|w| w.waited_ps)),
+                ("waited_for_ps".into(), column(&|w| w.waited_for_ps)),
+            ],
+        });
+    }
+
+    /// The result of a run of `config`; `hardware`: what was simulated.
+    pub(super) fn outcome(self, config: &Config, hardware: Option<&Machinery>) -> Outcome {
         let mut row = Map::new();
         row.insert("machine".into(), json!(config.machine.name));
         row.insert("cpus".into(), json!(config.machine.cpus));
@@ -212,12 +285,13 @@ impl Gathered {
             row.insert("fragment".into(), json!(level));
             row.insert("fragment_seed".into(), json!(seed));
         }
-        if let Ok(hardware) = config.machine.machinery() {
+        if let Some(hardware) = hardware {
             row.insert("kernel".into(), json!(hardware.word("kernel")));
         }
         for (key, value) in &config.machine.overrides {
             row.insert(key.clone(), json!(value));
         }
+        row.insert("pages".into(), self.summary["pages"].clone());
         row.insert("allocator".into(), config.allocator["name"].clone());
         flatten(&config.allocator, &mut row, &["name"]);
         row.insert("workload".into(), config.workload["name"].clone());
@@ -237,13 +311,23 @@ impl Gathered {
             summary: row,
             frames: self.frames,
             texts: self.texts,
+            tool: self.tool,
             checkpoints: self.checkpoints,
             host,
         }
     }
 }
 
-fn caches_frame(infos: &[CacheInfo]) -> Frame {
+/// The columns of /proc/slabinfo, and behind them those that the slabinfo tool reads.
+fn caches_frame(infos: &[CacheInfo], tool: Option<&Report>) -> Frame {
+    let directory = |id: usize| tool.and_then(|t| t.caches.iter().find(|d| d.cache as usize == id));
+    let read = |file: &str| {
+        let number = |id| directory(id).filter(|d| d.has(file)).map_or(f64::NAN, |d| d.number(file) as f64);
+        Column::F64((0..infos.len()).map(number).collect())
+    };
+    let word = |f: &dyn Fn(&Directory) -> String| {
+        Column::Str((0..infos.len()).map(|id| directory(id).map_or(String::new(), f)).collect())
+    };
     let counts = |f: &dyn Fn(&CacheInfo) -> u64| Column::U64(infos.iter().map(f).collect());
     let maybe = |f: &dyn Fn(&CacheInfo) -> Option<u64>| {
         Column::F64(infos.iter().map(|i| f(i).map_or(f64::NAN, |v| v as f64)).collect())
@@ -269,6 +353,36 @@ fn caches_frame(infos: &[CacheInfo]) -> Frame {
             ("sharedfactor".into(), maybe(&|i| i.sharedfactor)),
             ("sharedavail".into(), maybe(&|i| i.sharedavail)),
             ("min_partial".into(), maybe(&|i| i.min_partial)),
+            ("directory".into(), word(&|d| d.name.clone())),
+            ("objects".into(), read("objects")),
+            ("objects_partial".into(), read("objects_partial")),
+            ("cpu_slabs".into(), read("cpu_slabs")),
+            ("free_slabs".into(), read("free_slabs")),
+            ("queued".into(), read("queued")),
+            ("aliases".into(), read("aliases")),
+            ("flags".into(), word(&Directory::flags)),
+        ],
+    }
+}
+
+/// What was timed: one row per test, half and size; nanoseconds and cycles of one operation.
+fn laps_frame(laps: &[(LapSpec, u64, u64)], ghz: Option<f64>) -> Frame {
+    let word =
+        |f: &dyn Fn(&LapSpec) -> &'static str| Column::Str(laps.iter().map(|(l, ..)| f(l).to_string()).collect());
+    let count = |f: &dyn Fn(&LapSpec) -> u64| Column::U64(laps.iter().map(|(l, ..)| f(l)).collect());
+    let one = |ps: u64, n: u64| if n == 0 { f64::NAN } else { ps as f64 / n as f64 / 1000.0 };
+    let ns: Vec<f64> = laps.iter().map(|(_, ps, n)| one(*ps, *n)).collect();
+    let cycles = ns.iter().map(|ns| ghz.map_or(f64::NAN, |ghz| ns * ghz)).collect();
+    Frame {
+        name: "laps",
+        columns: vec![
+            ("test".into(), word(&|l| l.test)),
+            ("part".into(), word(&|l| l.part)),
+            ("size".into(), count(&|l| l.size)),
+            ("bulk".into(), count(&|l| l.bulk)),
+            ("operations".into(), Column::U64(laps.iter().map(|(.., n)| *n).collect())),
+            ("ns".into(), Column::F64(ns)),
+            ("cycles".into(), Column::F64(cycles)),
         ],
     }
 }

@@ -35,6 +35,9 @@ pub struct Outcome {
     pub frames: Vec<Frame>,
     /// Ready-made texts by name: `slabinfo`, `buddyinfo`, `queues` (SLQB), `heap` (SLOB).
     pub texts: Map<String, Value>,
+    /// What the slabinfo tool reads at the end: every cache's directory in sysfs (see [`crate::alloc::tool::Report`]); null for
+    /// an allocator without.
+    pub tool: Value,
     /// What a script's checkpoints saw: name, filled slots, state of each of its caches.
     pub checkpoints: Vec<Value>,
     /// What the host had to do with it (wall time, core count): not compared between runs.
@@ -54,7 +57,7 @@ impl Outcome {
             .collect();
         json!({
             "result": { "config": self.config, "summary": self.summary, "frames": frames, "texts": self.texts,
-                        "checkpoints": self.checkpoints },
+                        "tool": self.tool, "checkpoints": self.checkpoints },
             "host": self.host,
         })
     }

@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::machine::{Cpu, Event, Machine, Section, SpinLock};
 use crate::topology::Topology;
@@ -77,8 +77,8 @@ pub(super) struct Running {
     pub(super) random: Random,
     pub(super) last_cpu: CpuId,
     pub(super) since: Picos,
-    /// It never leaves `last_cpu`.
-    pub(super) pinned: bool,
+    /// What generic operations keep: slots, stopwatch, place.
+    pub(super) more: super::objects::Own,
 }
 
 #[derive(Default)]
@@ -93,6 +93,8 @@ struct Queue {
 struct Published {
     nr: AtomicU32,
     tick_load: AtomicU32,
+    /// An urgent task waits.
+    urgent: AtomicBool,
 }
 
 enum Parked {
@@ -150,8 +152,8 @@ impl<M: Machine> Scheduler<M> {
             let least = self.published.iter().map(|p| p.nr.load(Ordering::Relaxed)).min().unwrap_or(0);
             let ties: Vec<usize> =
                 (0..self.published.len()).filter(|&c| self.published[c].nr.load(Ordering::Relaxed) == least).collect();
-            let drawn = ties[random.below(ties.len() as u64) as usize];
             let pinned = pinned.get(&(id as u32));
+            let drawn = ties[random.below(ties.len() as u64) as usize];
             let cpu = pinned.map_or(drawn, |cpu| usize::from(cpu.0));
             let task = Running {
                 id: id as u32,
@@ -162,7 +164,7 @@ impl<M: Machine> Scheduler<M> {
                 random: Random::new(seed, (1 << 32) + id as u64),
                 last_cpu: CpuId(cpu as u16),
                 since: Picos(0),
-                pinned: pinned.is_some(),
+                more: super::objects::Own::new(pinned.is_some(), links.urgent.contains(&(id as u32))),
             };
             self.queues[cpu].get_mut().waiting.push_back(Box::new(task));
             self.published[cpu].nr.fetch_add(1, Ordering::Relaxed);
@@ -183,6 +185,10 @@ impl<M: Machine> Scheduler<M> {
         let mut queue = self.queues[me].lock(cpu);
         let task = queue.waiting.pop_front();
         queue.busy = task.is_some();
+        if task.as_ref().is_some_and(|t| t.more.urgent) {
+            let more = queue.waiting.front().is_some_and(|t| t.more.urgent);
+            self.published[me].urgent.store(more, Ordering::Relaxed);
+        }
         drop(queue);
         if task.is_none() && newly_idle {
             self.pull(cpu, true);
@@ -217,7 +223,7 @@ impl<M: Machine> Scheduler<M> {
         let Some(from) = busiest(true).or_else(|| busiest(false)) else { return true };
         let now = cpu.now();
         let mut queue = self.queues[from].lock(cpu);
-        let movable = |t: &Running| !t.pinned && (take_hot || now.0.saturating_sub(t.since.0) >= HOT.0);
+        let movable = |t: &Running| !t.more.pinned && (take_hot || now.0.saturating_sub(t.since.0) >= HOT.0);
         let Some(task) = queue.waiting.iter().position(|t| movable(t)).and_then(|at| queue.waiting.remove(at)) else {
             return false;
         };
@@ -260,6 +266,42 @@ impl<M: Machine> Scheduler<M> {
         self.queues[me].lock(cpu).waiting.push_back(task);
     }
 
+    /// True if an urgent task waits on this CPU. Asked at a point of interaction.
+    pub(super) fn interrupted(&self, cpu: &M::Cpu) -> bool {
+        self.published[index(cpu)].urgent.load(Ordering::Relaxed)
+    }
+
+    /// Lets the urgent tasks of this CPU run; `task` goes on after them.
+    pub(super) fn step_aside(&self, cpu: &M::Cpu, mut task: Box<Running>) {
+        task.since = cpu.now();
+        let mut queue = self.queues[index(cpu)].lock(cpu);
+        let at = queue.waiting.iter().take_while(|t| t.more.urgent).count();
+        queue.waiting.insert(at, task);
+    }
+
+    /// A task is over: it leaves the machine.
+    pub(super) fn exit(&self, cpu: &M::Cpu, task: Box<Running>) {
+        let before = cpu.enter(Section::Scheduler);
+        let me = index(cpu);
+        drop(self.queues[me].lock(cpu));
+        self.published[me].nr.fetch_sub(1, Ordering::Relaxed);
+        cpu.enter(before);
+        drop(task);
+    }
+
+    /// All tasks, wherever they are, in order of their numbers. When no CPU runs.
+    pub(super) fn drain(&mut self) -> Vec<Running> {
+        let queued = self.queues.iter_mut().flat_map(|q| std::mem::take(&mut q.get_mut().waiting));
+        let mut all: Vec<Running> = queued.map(|task| *task).collect();
+        for parked in &mut self.parked {
+            if let Parked::Asleep(task) = std::mem::replace(parked.get_mut().unwrap(), Parked::Awake) {
+                all.push(*task);
+            }
+        }
+        all.sort_by_key(|t| t.id);
+        all
+    }
+
     /// Wakes a task (kernel: try_to_wake_up). `sync`: the waker says that it will soon sleep, whatever the release's sockets
     /// say.
     pub(super) fn wake(&self, cpu: &M::Cpu, id: u32, sync: bool) -> Woke {
@@ -283,9 +325,15 @@ impl<M: Machine> Scheduler<M> {
             }
         };
         let prev = usize::from(task.last_cpu.0);
-        let target = if task.pinned { prev } else { self.select(cpu, prev, sync) };
+        let target = if task.more.pinned { prev } else { self.select(cpu, prev, sync) };
         let mut queue = self.queues[target].lock(cpu);
-        queue.waiting.push_back(task);
+        if task.more.urgent {
+            let at = queue.waiting.iter().take_while(|t| t.more.urgent).count();
+            queue.waiting.insert(at, task);
+            self.published[target].urgent.store(true, Ordering::Relaxed);
+        } else {
+            queue.waiting.push_back(task);
+        }
         self.published[target].nr.fetch_add(1, Ordering::Relaxed);
         let busy = queue.busy;
         drop(queue);

@@ -32,7 +32,7 @@ fn task(id: u32, last_cpu: u16) -> Box<Running> {
         random: Random::new(1, u64::from(id)),
         last_cpu: CpuId(last_cpu),
         since: Picos(0),
-        pinned: false,
+        more: Default::default(),
     })
 }
 

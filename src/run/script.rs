@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::measured;
-use crate::alloc::{Destroyed, Live, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
+use crate::alloc::{Configuration, Destroyed, Live, Prefilled, SlabAllocator, Tuning, ZERO_SIZE};
 use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::{Page, PageFlags};
-use crate::spec::{CacheId, Object, Request};
+use crate::spec::{CacheId, Kind, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Order, Picos, round_up};
 use crate::workload::script::{Script, ScriptOp, Step};
 
@@ -34,6 +34,8 @@ enum Held {
 #[derive(Debug, Default)]
 pub struct Slots {
     held: Vec<Held>,
+    /// When the last step was over: the next one begins no earlier, whichever CPU it is on.
+    time: Picos,
     /// Allocations that got nothing. What the script does later with their slots does nothing.
     pub failed: u64,
     /// What destroyed caches left behind, all together.
@@ -84,6 +86,7 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     at: &mut AtCheckpoint<'_, A>,
 ) -> Result<Slots, Error> {
     script.check(machine.topology().cpus(), machine.topology().nodes())?;
+    check_kinds(script, &allocator.kmalloc_kinds(), A::Config::NAME)?;
     let mut caches =
         script.caches.iter().map(|spec| allocator.create_cache(spec.clone())).collect::<Result<Vec<_>, _>>()?;
     let mut slots = Slots::default();
@@ -109,6 +112,18 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         }
     }
     Ok(slots)
+}
+
+/// Refuses kinds of kmalloc memory for which the allocator has no caches.
+fn check_kinds(script: &Script, known: &[Kind], allocator: &str) -> Result<(), Error> {
+    let unknown = script.ops.iter().enumerate().find_map(|(at, step)| match step.op {
+        ScriptOp::Kmalloc { kind, .. } if !known.contains(&kind) => Some((at, kind)),
+        _ => None,
+    });
+    let Some((at, kind)) = unknown else { return Ok(()) };
+    let names: Vec<&str> = known.iter().map(|k| k.name()).collect();
+    let right = format!("{}, the kinds of kmalloc caches of this {allocator}", names.join(", "));
+    Err(Error::new(format!("workload.ops[{at}].kind"), format!("{:?}", kind.name()), right))
 }
 
 /// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
@@ -159,9 +174,14 @@ fn segment<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
                 continue;
             }
             let mut slots = std::mem::take(&mut *baton.lock().expect("held for a move only"));
+            while cpu.now() < slots.time {
+                // After a stop nobody has woken this CPU: its clock is where it was when it ran last.
+                cpu.idle(Some(slots.time));
+            }
             for step in &steps[run.steps.clone()] {
                 slots.step(cpu, allocator, caches, &step.op);
             }
+            slots.time = cpu.now();
             *baton.lock().expect("held for a move only") = slots;
             // Nobody whose clock is behind may see that the turn has passed.
             cpu.interact();
@@ -189,8 +209,8 @@ impl Slots {
                 let id = cache_id(cache);
                 self.fill(slot, measured::alloc(allocator, cpu, id, want).map(|object| Held::Object(id, object)));
             }
-            ScriptOp::Kmalloc { bytes, slot, node } => {
-                let want = Request { node: node.map(NodeId), ..Request::default() };
+            ScriptOp::Kmalloc { bytes, slot, node, kind } => {
+                let want = Request { node: node.map(NodeId), kind, ..Request::default() };
                 self.fill(slot, measured::kmalloc(allocator, cpu, bytes, want).map(Held::Kmalloc));
             }
             ScriptOp::AllocPages { order, slot } => {
@@ -296,7 +316,7 @@ impl Slots {
 }
 
 /// Writes one word in each line of the object; a line of which less than a word is ours is only charged.
-fn write<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(cpu: &M::Cpu, allocator: &A, addr: Addr, bytes: u64) {
+pub(super) fn write<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(cpu: &M::Cpu, allocator: &A, addr: Addr, bytes: u64) {
     let end = addr.0 + bytes;
     let mut line = addr.0 / LINE * LINE;
     while line < end {
@@ -429,6 +449,20 @@ mod tests {
         drop(pages);
         let elapsed = Picos(machine.elapsed()).secs();
         assert!((2.5..2.501).contains(&elapsed), "{elapsed}");
+    }
+
+    #[test]
+    fn a_step_after_a_checkpoint_does_not_begin_before_it_on_another_cpu() {
+        let mut machine = sim(2, 64 << 20);
+        let wait = |cpu| Step { cpu, op: ScriptOp::Wait { seconds: 1.0 } };
+        let stop = Step { cpu: 0, op: ScriptOp::Checkpoint { name: "stop".into() } };
+        let script = Script { caches: vec![], ops: vec![wait(0), stop, wait(1)] };
+        let pages = Pages::new(&machine, PageModel::HotCold).unwrap();
+        let mut null = Null::new(&pages, &Config { era: "1".into() }).unwrap();
+        execute(&machine, &mut null, &script, &mut |_, _, _, _| {}).unwrap();
+        drop(pages);
+        let elapsed = Picos(machine.elapsed()).secs();
+        assert!((2.0..2.001).contains(&elapsed), "{elapsed}");
     }
 
     #[test]

@@ -155,6 +155,7 @@ impl<'p, A: SlabAllocator<'p, Sim>> Trial<'_, 'p, A> {
                     this_node: node.is_some() && cpu.random(2) == 0,
                     zero: cpu.random(4) == 0,
                     atomic: cpu.random(4) == 0,
+                    ..Request::default()
                 };
                 assert!(self.take(cpu, cpu.random(choices) as usize, want), "memory is free");
             }

@@ -4,18 +4,29 @@ use serde_json::{Value, json};
 
 use crate::run::{Cancel, run};
 
-/// `time_ps` of every part, and CPUs × measured time.
-fn parts(machine: Value, allocator: &str) -> (Vec<(String, u64)>, u64) {
-    let cpus = machine["cpus"].as_u64().expect("a number of CPUs");
+/// The `result` of a short run of tbench with two clients a CPU.
+fn result(machine: &Value, allocator: &str) -> Value {
+    let clients = 2 * machine["cpus"].as_u64().expect("a number of CPUs");
     let config = json!({
         "machine": machine,
         "allocator": allocator,
-        "workload": { "name": "tbench", "clients": 2 * cpus, "seconds": 0.02, "warmup": 0.01 },
+        "workload": { "name": "tbench", "clients": clients, "seconds": 0.02, "warmup": 0.01 },
     });
-    let result = run(&config, &Cancel::default()).unwrap().to_json()["result"].take();
+    run(&config, &Cancel::default()).unwrap().to_json()["result"].take()
+}
+
+/// A column of a frame.
+fn column<'a, T>(frame: &'a Value, name: &str, read: impl Fn(&'a Value) -> Option<T>) -> Vec<T> {
+    frame[name].as_array().unwrap().iter().map(|v| read(v).unwrap()).collect()
+}
+
+/// `time_ps` of every part, and CPUs × measured time.
+fn parts(machine: Value, allocator: &str) -> (Vec<(String, u64)>, u64) {
+    let cpus = machine["cpus"].as_u64().expect("a number of CPUs");
+    let result = result(&machine, allocator);
     let frame = &result["frames"]["time"];
-    let names = frame["part"].as_array().unwrap().iter().map(|n| n.as_str().unwrap().to_string());
-    let times = frame["time_ps"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap());
+    let names = column(frame, "part", Value::as_str).into_iter().map(String::from);
+    let times = column(frame, "time_ps", Value::as_u64);
     let elapsed = (result["summary"]["elapsed_s"].as_f64().unwrap() * 1e12).round() as u64;
     (names.zip(times).collect(), cpus * elapsed)
 }
@@ -35,6 +46,33 @@ fn the_parts_of_time_sum_to_cpus_times_elapsed_to_the_picosecond() {
             let of = |name: &str| parts.iter().find(|p| p.0 == name).map_or(0, |p| p.1);
             assert!(of("workload") > 0, "{allocator}: {parts:?}");
             assert_eq!(of("allocator, fast paths") > 0, allocator != "null", "{allocator}: {parts:?}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_lock_is_waited_for_by_nobody_else() {
+    for (machine, contended) in [
+        (json!({ "name": "opteron-2x4-2007", "cpus": 8 }), true),
+        (json!({ "name": "opteron-2x4-2007", "cpus": 8, "locks": "ticket", "jitter": 40 }), true),
+        (json!({ "name": "opteron-2x4-2007", "cpus": 8, "locks": "mcs", "order": "skewed" }), true),
+        (json!({ "name": "tigerton-4x4", "cpus": 16, "idle_states": "deep" }), true),
+        (json!({ "name": "opteron-2x4-2007", "cpus": 1 }), false),
+    ] {
+        for allocator in ["slab", "slub", "slob", "slqb"] {
+            let result = result(&machine, allocator);
+            let frame = &result["frames"]["waits"];
+            let (locks, waited) = (column(frame, "lock", Value::as_str), column(frame, "waited_ps", Value::as_u64));
+            let waited_for = column(frame, "waited_for_ps", Value::as_u64);
+            let time = &result["frames"]["time"];
+            let (parts, ps) = (column(time, "part", Value::as_str), column(time, "time_ps", Value::as_u64));
+            let waits = waited.iter().sum::<u64>() > 0;
+            assert!(waits == contended || contended && allocator != "slob", "{allocator} on {machine}: {waited:?}");
+            for (part, booked) in parts.iter().zip(ps) {
+                let Some(lock) = part.strip_prefix("waiting for ") else { continue };
+                let of = |column: &[u64]| locks.iter().zip(column).filter(|l| *l.0 == lock).map(|l| l.1).sum::<u64>();
+                assert_eq!((of(&waited), of(&waited_for)), (booked, booked), "{allocator} on {machine}: {lock}");
+            }
         }
     }
 }

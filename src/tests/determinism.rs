@@ -52,6 +52,42 @@ fn host_threads_do_not_change_a_result() {
     assert_eq!(alone[2], result(&configs[2]));
 }
 
+/// One machine for each thing that the model can do differently.
+fn every_kind() -> Vec<Value> {
+    [
+        json!({ "name": "opteron-2x4-2007", "cpus": 4, "order": "skewed" }),
+        json!({ "name": "opteron-2x4-2007", "cpus": 4, "residency": "exact" }),
+        json!({ "name": "opteron-2x4-2007", "cpus": 4, "jitter": 30, "locks": "ticket" }),
+        json!({ "name": "opteron-2x4-2007", "cpus": 4, "governor": "ondemand", "governor_sample": 5 }),
+        json!({ "name": "opteron-2x4-2007", "cpus": 4, "memoryless_nodes": 1, "sched": "2.6.32" }),
+        json!({ "name": "clovertown-2x4", "cpus": 8, "bus": "contended", "idle_states": "deep" }),
+        json!({ "name": "stoakley-2x4", "cpus": 4, "placement": "packed", "idle_states": "poll" }),
+        json!({ "name": "nehalem-2x4-2011", "cpus": 16, "locks": "mcs" }),
+        json!({ "name": "epyc-milan-2x64", "cpus": 24 }),
+    ]
+    .into_iter()
+    .map(|machine| {
+        json!({
+            "machine": machine,
+            "allocator": "slub@2.6.24",
+            "workload": { "name": "tbench", "clients": 12, "seconds": 0.006, "warmup": 0.006 },
+        })
+    })
+    .collect()
+}
+
+#[test]
+fn every_kind_of_machine_repeats_on_any_number_of_host_threads() {
+    let configs = every_kind();
+    let with = |threads| {
+        let outcomes = outcomes(&configs, threads, &Cancel::default(), &|_| {});
+        outcomes.into_values().map(|o| o.expect("a run").to_json()["result"].to_string()).collect::<Vec<_>>()
+    };
+    let alone = with(1);
+    assert_eq!(alone, with(2));
+    assert_eq!(alone, with(4));
+}
+
 #[test]
 fn a_cancelled_sweep_keeps_what_is_finished_and_stops() {
     let configs: Vec<Value> = (0..4).map(|n| config("null", 2, n)).collect();

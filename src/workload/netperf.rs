@@ -227,10 +227,14 @@ impl Workload for Netperf {
         },
         Parameter { name: "irq_cpus", unit: "CPUs", meaning: "CPUs from 0 on that take interrupts (unset: 1)" },
         Parameter { name: "ring", unit: "buffers", meaning: "receive buffers ready on each (unset: 256)" },
-        Parameter { name: "refill", unit: "buffers", meaning: "used before the ring is filled up, 1..ring (unset: 32)" },
+        Parameter {
+            name: "refill",
+            unit: "buffers",
+            meaning: "used before the ring is filled up, 1..ring (unset: 32)",
+        },
         Parameter { name: "rx_buffer", unit: "bytes", meaning: "kmalloc request of one (unset: 2048)" },
         Parameter { name: "moderation_us", unit: "us", meaning: "time between two interrupts (unset: 20)" },
-        Parameter { name: "round_trip_us", unit: "us", meaning: "from request to response (unset: 150)" },
+        Parameter { name: "round_trip_us", unit: "us", meaning: "from request to response (unset: 180)" },
         Parameter {
             name: "late_completion",
             unit: "",
@@ -265,7 +269,7 @@ impl Workload for Netperf {
             Ok(())
         };
         let time = |name: &str, value: Option<f64>| match value {
-            Some(us) if !(us >= 1.0 && us <= 1e6) => Err(Error::new(format!("workload.{name}"), us, "1..1000000")),
+            Some(us) if !(1.0..=1e6).contains(&us) => Err(Error::new(format!("workload.{name}"), us, "1..1000000")),
             _ => Ok(()),
         };
         self.check_uses()?;
@@ -349,7 +353,7 @@ impl Workload for Netperf {
                 refill: self.refill.map_or(ring.min(32), |r| r as u32),
                 rx_bytes: self.rx_buffer.unwrap_or(2048),
                 moderation: micros(self.moderation_us, 20.0),
-                round_trip: micros(self.round_trip_us, 150.0),
+                round_trip: micros(self.round_trip_us, 180.0),
                 reply: sizes.1,
                 late_completion: self.late_completion.unwrap_or(0.333),
             }),

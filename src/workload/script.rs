@@ -17,7 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::units::MAX_ORDER;
 
 /// Slots of a script are numbered below this.
@@ -79,6 +79,9 @@ pub enum ScriptOp {
         /// Preferred node; none: local first.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u16>,
+        /// Kind of memory, where the allocator has caches for several (SLAB): normal, reclaimable, dma, accounted.
+        #[serde(default, skip_serializing_if = "Kind::is_normal")]
+        kind: Kind,
     },
     /// Gives them back (kernel: kfree).
     Kfree {
@@ -299,7 +302,7 @@ impl Check {
                 self.fill(slot, Content::Object { cache, size })?;
                 *self.live[cache as usize].as_mut().expect("checked above") += 1;
             }
-            ScriptOp::Kmalloc { bytes, slot, node } => {
+            ScriptOp::Kmalloc { bytes, slot, node, .. } => {
                 self.node(node, nodes)?;
                 self.fill(slot, Content::Kmalloc { size: bytes })?;
             }

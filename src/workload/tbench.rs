@@ -308,8 +308,10 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let received = |t: &mut Box<dyn Task>| {
-            let ops: Vec<Op> =
-                std::iter::from_fn(|| Some(t.step())).filter(|op| matches!(op, Op::Net(NetOp::TcpRecv { .. }))).take(100).collect();
+            let ops: Vec<Op> = std::iter::from_fn(|| Some(t.step()))
+                .filter(|op| matches!(op, Op::Net(NetOp::TcpRecv { .. })))
+                .take(100)
+                .collect();
             ops.chunks(2)
                 .map(|c| {
                     c.iter()

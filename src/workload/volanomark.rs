@@ -148,11 +148,8 @@ impl Workload for Volanomark {
             add(vec![], vec![Op::Net(NetOp::Take { room, member }), code, send(server), done]);
         }
         let members = (0..rooms).map(|_| users).chain((0..rooms * users).map(|_| 1)).collect();
-        let net = Network {
-            rooms: members,
-            shared_files: true,
-            ..Network::new(rules.clone(), Kind::Tcp, 2 * rooms * users)
-        };
+        let net =
+            Network { rooms: members, shared_files: true, ..Network::new(rules.clone(), Kind::Tcp, 2 * rooms * users) };
         Plan {
             caches: rules.caches(),
             tasks,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use numpy::{PyArray1, PyArrayMethods, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use slablab::run::{Column, Outcome};
 
@@ -18,6 +18,8 @@ pub fn cross<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Crossing<'py>>
         "config": outcome.config,
         "summary": outcome.summary,
         "texts": outcome.texts,
+        // A text in the text: seldom read, so not taken apart each time.
+        "tool": if outcome.tool.is_null() { Value::Null } else { outcome.tool.to_string().into() },
         "checkpoints": outcome.checkpoints,
         "host": outcome.host,
     });

@@ -1,6 +1,6 @@
 //! The door between Python and the core: configurations come in as JSON, results go out as columns.
 //!
-//! Five functions, private to the package; people meet `slablab.run`, `slablab.sweep` and their frames.
+//! Ten functions, private to the package; people meet `slablab.run`, `slablab.sweep` and their frames.
 
 mod columns;
 mod error;
@@ -19,7 +19,7 @@ mod _core {
     #[pymodule_export]
     use super::error::{ConfigError, SlabCorruption};
     #[pymodule_export]
-    use super::{catalog, expand, run_many, run_one, version};
+    use super::{catalog, expand, geometry, machine, probe, run_many, run_one, slabinfo, sysfs, version};
 }
 
 /// Runs one configuration. Returns its document (JSON: config, summary, texts, checkpoints, host) and its frames by name.
@@ -68,6 +68,44 @@ fn expand(py: Python<'_>, config: &str) -> PyResult<String> {
     let given = error::document(py, config)?;
     let full = error::caught(|| run::expand(&given))?;
     Ok(full.map_err(|e| error::raise(py, Failure::Config(e)))?.to_string())
+}
+
+/// What caches look like without a machine (JSON): of an allocator and sizes the columns by name, one entry per size.
+#[pyfunction]
+fn geometry(py: Python<'_>, asked: &str) -> PyResult<String> {
+    let asked = error::document(py, asked)?;
+    let columns = error::caught(|| run::geometry(&asked))?;
+    Ok(columns.map_err(|e| error::raise(py, Failure::Config(e)))?.to_string())
+}
+
+/// The text that the slabinfo tool prints with `options` of what a run's document has as `tool` (JSON).
+#[pyfunction]
+fn slabinfo(py: Python<'_>, tool: &str, options: &str) -> PyResult<String> {
+    let text = error::caught(|| run::slabinfo(tool, options))?;
+    text.map_err(|e| error::raise(py, Failure::Config(e)))
+}
+
+/// The attributes of a cache in sysfs (JSON), by any of its names, of what a run's document has as `tool` (JSON).
+#[pyfunction]
+fn sysfs(py: Python<'_>, tool: &str, cache: &str) -> PyResult<String> {
+    let files = error::caught(|| run::sysfs(tool, cache))?;
+    Ok(files.map_err(|e| error::raise(py, Failure::Config(e)))?.to_string())
+}
+
+/// A simulated machine (JSON) of a configuration's `machine`: every figure with unit, source and confidence, and its CPUs.
+#[pyfunction]
+fn machine(py: Python<'_>, config: &str) -> PyResult<String> {
+    let given = error::document(py, config)?;
+    let full = error::caught(|| run::machine(&given))?;
+    Ok(full.map_err(|e| error::raise(py, Failure::Config(e)))?.to_string())
+}
+
+/// A simulated machine and an allocator measured on themselves (JSON): transfers, hand-offs, wake-ups, pairs, paths.
+#[pyfunction]
+fn probe(py: Python<'_>, config: &str) -> PyResult<String> {
+    let given = error::document(py, config)?;
+    let measured = gate::pass(py, |_, _: gate::Teller<()>| run::probe(&given), |_, ()| Ok(()))?;
+    Ok(measured.map_err(|failure| error::raise(py, failure))?.to_string())
 }
 
 /// What exists (JSON): allocators with eras and parameters, workloads, machines, statistics.

@@ -88,7 +88,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    from slablab.cli import compared, completion, runs, shown, stores
+    from slablab.cli import benched, compared, completion, machines, reports, runs, shown, stores
 
     whole = _Parser(prog="slablab", description=_ABOUT)
     whole.add_argument("--version", action="version", version=_version())
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument("--show-code", action="store_true", help="print the Python that does the same; run nothing")
         return made
 
-    for module in (runs, shown, compared, stores, completion):
+    for module in (runs, shown, machines, reports, compared, benched, stores, completion):
         module.add(command)
     return whole
 

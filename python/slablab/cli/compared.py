@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Prints the comparison; 1 when regressions were asked for and found."""
-    out.writable([given.csv])
+    out.writable([given.csv], stores=given.stores)
     _checked(given)
     how = {"confidence": given.confidence, "margin": given.margin}
     if given.show_code:

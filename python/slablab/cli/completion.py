@@ -103,6 +103,8 @@ def _positional(action: argparse.Action) -> list[str]:
         return []
     if action.dest == "shell":
         return list(SCRIPTS)
+    if action.dest == "preset":
+        return [str(m["name"]) for m in config.catalog()["machines"] if m["simulated"]]
     if action.dest == "name":
         from slablab import published
 

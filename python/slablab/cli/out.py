@@ -20,15 +20,22 @@ if TYPE_CHECKING:
 PICTURES = (".pdf", ".png", ".svg")
 """Endings of a picture's file name."""
 
+STORE_FILES = ("", "-wal", "-shm")
+"""Endings of the files that a store is made of."""
+
 _CLASS = re.compile(rf"(?<![\w.])(?=(?:{'|'.join([*classes(), 'Sample'])})\()")
 """Where the name of a class of slablab begins."""
 
 
-def writable(paths: Iterable[Path | None], picture: Path | None = None) -> None:
-    """Refuses an output path before anything has run: two outputs in one file and unknown picture formats too."""
+def writable(paths: Iterable[Path | None], picture: Path | None = None, stores: Iterable[str | None] = ()) -> None:
+    """Refuses an output path before anything has run: two outputs in one file, a store's file, unknown formats too."""
     asked = [p for p in (*paths, picture) if p is not None]
     if len({p.resolve() for p in asked}) < len(asked):
         raise refused("output", asked[-1], "a file of its own for each output")
+    kept = {Path(f"{s}{tail}").resolve() for s in stores if s for tail in STORE_FILES if "\0" not in s}
+    for path in asked:
+        if path.resolve() in kept or any(_same(path, store) for store in kept):
+            raise refused("output", path, "a file of its own; this one is the store's")
     if picture is not None and picture.suffix.lower() not in PICTURES:
         raise refused("--png", picture, f"a file name that ends in one of {', '.join(PICTURES)}")
     for path in asked:
@@ -48,6 +55,14 @@ def writable(paths: Iterable[Path | None], picture: Path | None = None) -> None:
         except OSError as e:
             raise refused("output", path, f"a file that can be written ({e.strerror})") from None
         path.unlink()
+
+
+def _same(path: Path, other: Path) -> bool:
+    """Two names of one file, a hard link too."""
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
 
 
 def made(folder: Path) -> None:

@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     )
     many.add_argument("--store", metavar="FILE", help="keep finished runs there; what is there is not run again")
     many.add_argument("--sample", metavar="N", help="run N combinations drawn at random; latin:N for a latin hypercube")
-    many.add_argument("--sample-seed", type=int, default=1, metavar="N", help="seed of the sample (default 1)")
+    many.add_argument("--sample-seed", type=int, metavar="N", help="seed of the sample (default 1)")
     many.add_argument("--dry-run", action="store_true", help="say what would run and how long it may take")
     many.add_argument("--threads", type=int, metavar="N", help="host threads for simulated runs (default: all cores)")
     many.add_argument("--csv", type=Path, metavar="FILE", help="write one row per run as CSV")
@@ -86,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
 
 def run_sweep(given: argparse.Namespace) -> int:
     """Runs a sweep, or says what it would do."""
-    out.writable([given.csv], given.png)
+    out.writable([given.csv], given.png, [given.store])
     over = words.over(given.over)
     arguments: dict[str, Any] = {
         **words.several(given),

@@ -1,4 +1,4 @@
-"""`slablab reproduce` and `slablab catalog`."""
+"""`slablab reproduce`, `slablab catalog` and `slablab eras`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,28 @@ def add(commands: Any) -> None:
     commands(
         "catalog", list_, "List what exists, with every parameter, default, unit and meaning.", "slablab catalog --json"
     )
+    page = commands(
+        "eras", eras_, "Print SLUB's eras: what changed, when, which policy.", "slablab eras --markdown > docs/eras.md"
+    )
+    page.add_argument("--markdown", action="store_true", help="as the page docs/eras.md")
+
+
+def eras_(given: argparse.Namespace) -> int:
+    """Prints SLUB's eras."""
+    from slablab import history
+
+    if given.markdown and given.json:
+        raise refused("--markdown", "with --json", "one of the two")
+    if given.show_code:
+        if given.markdown:
+            return out.script("from slablab.history import page", "print(page(), end='')")
+        shown = "to_json(orient='records')" if given.json else "to_string(index=False)"
+        return out.script(f"print(sl.eras().{shown})")
+    if given.markdown:
+        print(history.page(), end="")
+    else:
+        out.frame(history.eras(), given.json)
+    return 0
 
 
 def run(given: argparse.Namespace) -> int:
@@ -56,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
     folder: Path | None = given.out
     if len(figures) > 1 and (given.png or given.csv):
         raise refused("reproduce", "all", "one result for --png and --csv; --out FOLDER takes the files of all")
-    out.writable([given.csv, given.html], given.png)
+    out.writable([given.csv, given.html], given.png, [given.store])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
     wanted = [_Wanted(f.name, given, folder) for f in figures]
@@ -168,7 +190,8 @@ def list_(given: argparse.Namespace) -> int:
     for machine in exists["machines"]:
         kind = "simulated" if machine["simulated"] else "this host"
         print(f"\nmachine {machine['name']}: {kind}, {machine['cpus']} CPUs")
-        _parameter("machine", "cpus", str(machine["cpus"]), "", "CPUs used")
+        for p in machine["parameters"]:
+            _parameter("machine", p["name"], "", p["unit"], p["meaning"])
         for name, v in machine["values"].items():
             meaning = f"{v['source']} (confidence: {v['confidence']})"
             _parameter("machine", name, out.number(v["value"]), v["unit"], meaning)

@@ -81,7 +81,7 @@ def gc_(given: argparse.Namespace) -> int:
 
 def export_(given: argparse.Namespace) -> int:
     """Writes a table."""
-    out.writable([given.file])
+    out.writable([given.file], stores=[given.store])
     if given.show_code:
         call = f"sl.Store({given.store!r}, write=False).export({str(given.file)!r}, {given.frame!r})"
         return out.script(f"print({call}, 'rows')")

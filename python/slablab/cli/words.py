@@ -40,8 +40,12 @@ def changed(part: Part, given: argparse.Namespace) -> Any:
         kind, dot, parameter = name.partition(".")
         if not equals or not dot or kind not in PARTS or not parameter:
             raise refused("--set", word, "NAME=VALUE with a dotted name, as workload.clients=8")
+        if parameter == "name":
+            raise refused("--set", word, f"a parameter; which {kind} it is, --{kind} says")
         if kind == part.part:
             new[parameter] = value(name, text)
+        if name == "allocator.era" and "@" in given.allocator:
+            raise refused("--set", word, f"an allocator without an era; --allocator {given.allocator} has one")
     if not new:
         return part
     document = part.document()
@@ -81,13 +85,17 @@ def span(name: str, item: str) -> Sequence[Value]:
         raise refused(f"--over {name}", item, "LOW..HIGH with whole numbers") from None
     if not numbers:
         raise refused(f"--over {name}", item, "LOW..HIGH with LOW at most HIGH")
+    if numbers.stop > 2**63 or numbers.start < -(2**63):
+        raise refused(f"--over {name}", item, "whole numbers that 64 bits hold")
     return numbers
 
 
 def value(name: str, word: str) -> Value:
-    """A number, true, false or null where the word reads as one; else the word. An era is a word: 6.1 is no number."""
-    if name.endswith(".era"):
+    """A number, true, false or null where the word reads as one; else the word. Releases are words, as 6.1."""
+    if name.endswith((".era", ".pages", ".kernel")):
         return word
+    if name == "machine.fragment":
+        return fragment(word)
     try:
         found = json.loads(word)
     except ValueError:
@@ -95,11 +103,22 @@ def value(name: str, word: str) -> Value:
     return found if isinstance(found, bool | int | float) or found is None else word
 
 
-def sample(word: str | None, seed: int) -> Sample | None:
+def fragment(word: str) -> Value:
+    """LEVEL:SEED of pre-fragmented memory, or LEVEL alone with seed 1."""
+    level, _, seed = word.partition(":")
+    try:
+        return [float(level), int(seed or "1")]
+    except ValueError:
+        raise refused("machine.fragment", shown(word), "LEVEL:SEED, as 0.8:1, or LEVEL from 0 to 1 alone") from None
+
+
+def sample(word: str | None, seed: int | None) -> Sample | None:
     """The sample that --sample asks for: 100, or latin:100."""
     if word is None:
+        if seed is not None:
+            raise refused("--sample-seed", seed, "nothing without --sample N")
         return None
     method, colon, count = word.rpartition(":")
     if not count.isdecimal() or (colon and method not in ("random", "latin")):
         raise refused("--sample", shown(word), "a number of combinations, as 100 or latin:100")
-    return Sample(int(count), "latin" if method == "latin" else "random", seed)
+    return Sample(int(count), "latin" if method == "latin" else "random", 1 if seed is None else seed)

@@ -9,7 +9,9 @@ from slablab.values import unknown
 
 __all__ = ["ALL", "Ablation", "Case", "Claim", "Constant", "Fit", "Published", "constants", "named"]
 
-ALL = {m.RESULT.name: m.RESULT for m in (piggin_2007, chen_2007, zhang_2008, lameter_2011, rientjes_2011)}
+ALL: dict[str, Published] = {
+    m.RESULT.name: m.RESULT for m in (piggin_2007, chen_2007, zhang_2008, lameter_2011, rientjes_2011)
+}
 
 
 def named(name: str) -> Published:

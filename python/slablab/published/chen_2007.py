@@ -41,7 +41,7 @@ def said(workload: str, parameters: str, machine: str = "", kernel: str = "") ->
     raise LookupError(f"{FILE}: {workload}, {parameters}, {machine}, {kernel}")
 
 
-def change(row: str, machine: str, allocator: AllocatorConfig, workload: str, value: float, **words: str) -> Claim:
+def change(row: str, machine: str, allocator: AllocatorConfig, workload: str, value: float) -> Claim:
     """SLUB against SLAB on one machine."""
     return Claim(
         row=row,
@@ -50,7 +50,6 @@ def change(row: str, machine: str, allocator: AllocatorConfig, workload: str, va
         how="change",
         published=(value, value),
         within=WITHIN,
-        **words,
     )
 
 

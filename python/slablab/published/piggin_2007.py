@@ -24,7 +24,7 @@ SOME = (10, 12, 14, 16)
 
 def case(allocator: str, clients: int) -> Case:
     """One point of the figure."""
-    return Case(machine=Sim(MACHINE), allocator=ALLOCATORS[allocator], workload=Tbench(clients=clients))
+    return Case(machine=Sim(MACHINE), allocator=ALLOCATORS[allocator], workload=Tbench(clients=clients, era="2.6.24"))
 
 
 def published(allocator: str) -> dict[int, float]:
@@ -85,7 +85,7 @@ def of_2008() -> list[Claim]:
 
 def uma(allocator: Part) -> Case:
     """The dual quad of February 2008, eight clients."""
-    return Case(machine=Sim(UMA), allocator=allocator, workload=Tbench(clients=8))
+    return Case(machine=Sim(UMA), allocator=allocator, workload=Tbench(clients=8, era="2.6.24"))
 
 
 def said_2008(allocator: str) -> float:

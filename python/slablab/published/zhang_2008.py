@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from slablab.config import Hackbench, Netperf, Part, Sim, Slqb, Slub, Tbench, Volanomark
 from slablab.published import files
 from slablab.published.model import Ablation, Case, Claim, Fit, How, Published, Use
@@ -11,7 +13,7 @@ CORES = {"stoakley-2x4": 4, "tigerton-4x4": 4}
 CPUS = {"stoakley-2x4": 8, "tigerton-4x4": 16}
 BASE, TESTED = Slub("2.6.27"), Slqb("2.6.29")
 """2.6.27 stands for 2.6.28."""
-ERA = "2.6.28"
+ERA: Final = "2.6.28"
 SECONDS_2008 = 24.6
 """hackbench 100 process 2000 with SLUB on the Tigerton."""
 
@@ -21,7 +23,7 @@ def pair(machine: str, workload: Part, allocator: Slub | Slqb) -> Case:
     return Case(machine=Sim(machine, kernel="2.6.28"), allocator=allocator, workload=workload)
 
 
-def bound(machine: str, test: str, message: int) -> Netperf:
+def bound(machine: str, test: Literal["TCP_STREAM", "TCP_RR", "UDP_STREAM", "UDP_RR"], message: int) -> Netperf:
     """One pair, client and server on different sockets."""
     return Netperf(test=test, message=message, client_cpu=0, server_cpu=CORES[machine], era=ERA)
 

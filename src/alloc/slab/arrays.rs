@@ -2,7 +2,7 @@
 
 use super::Slab;
 use super::geometry::Tunables;
-use super::policy::{CpuArrays, Metadata, Policy};
+use super::policy::{Config, CpuArrays, Metadata};
 use crate::error::Error;
 use crate::machine::{Addr, Cpu, Machine};
 use crate::spec::Request;
@@ -43,7 +43,8 @@ pub(super) struct Placed {
 
 /// The arrays of a cache in the order in which their memory is asked for: node arrays first, then the CPUs'. The order is
 /// ours.
-pub(super) fn plan(topology: &Topology, tunables: &Tunables, policy: &Policy) -> Vec<Wanted> {
+pub(super) fn plan(topology: &Topology, tunables: &Tunables, config: &Config) -> Vec<Wanted> {
+    let policy = config.policy();
     let mut all = Vec::new();
     let lock = if policy.array_header > ARRAY_LOCK_OFFSET { 0 } else { ALIEN_LOCK };
     for here in topology.node_ids() {
@@ -51,7 +52,7 @@ pub(super) fn plan(topology: &Topology, tunables: &Tunables, policy: &Policy) ->
         if tunables.shared_limit() > 0 {
             add(Owner::Shared(here), policy.array_bytes(tunables.shared_limit()));
         }
-        for home in topology.node_ids().filter(|h| *h != here) {
+        for home in topology.node_ids().filter(|h| *h != here && config.aliens) {
             add(Owner::Alien { here, home }, lock + policy.array_bytes(tunables.alien_limit()));
         }
     }
@@ -66,7 +67,7 @@ pub(super) fn plan(topology: &Topology, tunables: &Tunables, policy: &Policy) ->
 impl<M: Machine> Slab<'_, M> {
     /// The arrays that a cache with these tunables has.
     pub(super) fn plan(&self, tunables: &Tunables) -> Vec<Wanted> {
-        plan(self.pages.machine().topology(), tunables, self.policy)
+        plan(self.pages.machine().topology(), tunables, &self.config)
     }
 
     /// Puts arrays outside the memory that anyone can allocate.

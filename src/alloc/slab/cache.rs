@@ -10,7 +10,7 @@ use super::reap::NODE_PERIOD;
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Word};
 use crate::page::Pages;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::topology::Topology;
 use crate::units::{CpuId, NodeId};
 
@@ -19,6 +19,8 @@ pub(super) struct Cache<M: Machine> {
     /// Number of the cache; its pages carry id + 1 as owner.
     pub(super) id: u32,
     pub(super) spec: CacheSpec,
+    /// Of a general cache: the kind of memory that it gives.
+    pub(super) kind: Kind,
     pub(super) geometry: Geometry,
     pub(super) tunables: Tunables,
     /// The general cache that off-slab management comes from.
@@ -115,6 +117,7 @@ impl<M: Machine> Cache<M> {
         Cache {
             id,
             spec,
+            kind: Kind::Normal,
             geometry,
             tunables,
             management_cache,

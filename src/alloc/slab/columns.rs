@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::geometry::{Geometry, Place, Tunables, order_break};
+use super::geometry::{Geometry, Place, Tunables, kmalloc_spec};
 use super::policy::Config;
+use crate::alloc::geometry::{self as asked, LARGEST_ORDER, Shape, Slots, Wanted};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 
 /// Flag bits of a cache as kernels print them (kernel: SLAB_HWCACHE_ALIGN, …, CFLGS_OBJFREELIST_SLAB, CFLGS_OFF_SLAB).
 const HWCACHE_ALIGN: u64 = 0x2000;
@@ -49,10 +50,53 @@ pub struct Columns {
     pub has_ctor: bool,
 }
 
-/// The columns of a cache of `spec` on a machine of `cpus` CPUs and `memory` bytes.
-pub fn geometry(config: &Config, spec: &CacheSpec, cpus: usize, memory: u64) -> Result<Columns, Error> {
-    let shape = Geometry::new(spec, config.policy(), order_break(config, memory), config.debug_of(spec))?;
-    Ok(Columns::new(spec, &shape, &Tunables::new(config, &shape, cpus)))
+/// The columns of a cache of `spec` on a machine of this shape.
+pub fn geometry(config: &Config, spec: &CacheSpec, shape: &Shape) -> Result<Columns, Error> {
+    let geometry = Geometry::new(spec, config, shape)?;
+    Ok(Columns::new(spec, &geometry, &Tunables::new(config, &geometry, shape)))
+}
+
+/// `sl.geometry` for SLAB: a cache, or what serves a kmalloc. Every size up to the largest block has its cache in 2.6.24.
+pub(super) fn asked(config: &Config, wanted: &Wanted, shape: &Shape) -> Result<asked::Columns, Error> {
+    let policy = config.policy();
+    let spec = match wanted {
+        Wanted::Cache(spec) => spec.clone(),
+        Wanted::Kmalloc(bytes) => match policy.kmalloc.size_of_class(*bytes, shape) {
+            Some(size) => kmalloc_spec(policy, size, Kind::Normal),
+            None if policy.kmalloc.natural_align => return asked::of_pages(*bytes, shape),
+            None => return Err(asked::too_large(*bytes, shape.kmalloc_cap(LARGEST_ORDER))),
+        },
+    };
+    let g = Geometry::new(&spec, config, shape)?;
+    let t = Tunables::new(config, &g, shape);
+    let slots = Slots {
+        object_size: spec.size,
+        align: g.align,
+        slot_size: g.slot,
+        order: g.order.0.into(),
+        objects: g.num,
+        management: g.on_slab_bytes(),
+    };
+    let mut row = slots.columns(&spec.name, shape);
+    row.extend(asked::columns(json!({
+        "order_raised": g.order_raised,
+        "management": g.management,
+        "management_place": match g.place {
+            Place::OnSlab => "on_slab",
+            Place::OffSlab => "off_slab",
+            Place::InObject => "in_object",
+        },
+        "colour": g.colour,
+        "colour_off": g.colour_off,
+        "limit": t.limit,
+        "batchcount": t.batch,
+        "sharedfactor": t.sharedfactor,
+        "shared_limit": t.shared_limit(),
+        "alien_limit": t.alien_limit(),
+        "debug": g.checks.to_string(),
+        "flags": format!("{:#x}", Columns::new(&spec, &g, &t).flags),
+    })));
+    Ok(row)
 }
 
 impl Columns {

@@ -24,6 +24,7 @@ use super::header::Header;
 use super::node::Lists;
 use super::policy::{Management, Policy};
 use crate::alloc::Stat;
+use crate::alloc::geometry::Shape;
 pub(super) use crate::alloc::slqb::debug::{Debug, DebugOption};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine};
 use crate::spec::{CacheSpec, Request};
@@ -59,13 +60,13 @@ impl Checks {
     /// Alignment of the objects of `spec`, and what of `asked` is possible there (kernel: kmem_cache_create). 2.6.24 lets
     /// red zones and last user win over the hint HWCACHE_ALIGN, 6.1 does not; a larger alignment forbids both. Large
     /// objects have neither where 24 bytes would cost another page order.
-    pub(super) fn of(spec: &CacheSpec, policy: &Policy, asked: Debug) -> (u64, Checks) {
+    pub(super) fn of(spec: &CacheSpec, policy: &Policy, asked: Debug, shape: &Shape) -> (u64, Checks) {
         let fits = spec.size < 4096 || fls(spec.size - 1) == fls(spec.size - 1 + 3 * WORD);
         let (mut red_zone, mut user) = (asked.red_zone && fits, asked.user && fits);
         let chain = policy.management == Management::Chain;
         let align = match chain && (red_zone || user) {
             true => WORD.max(spec.align),
-            false => super::geometry::alignment(spec, policy),
+            false => super::geometry::alignment(spec, policy, shape),
         };
         if align > WORD {
             (red_zone, user) = (false, false);
@@ -84,6 +85,14 @@ impl Checks {
     /// True if the cache shares its slabs with no other.
     pub(super) fn unmergeable(&self) -> bool {
         self.red_zone || self.poison || self.user
+    }
+}
+
+impl std::fmt::Display for Checks {
+    /// The letters of what is left of the option.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let letters = [(self.lists, 'F'), (self.red_zone, 'Z'), (self.poison, 'P'), (self.user, 'U')];
+        letters.iter().filter(|(on, _)| *on).try_for_each(|(_, letter)| write!(f, "{letter}"))
     }
 }
 

@@ -1,5 +1,7 @@
 //! SLAB's releases, oldest first, each an update of the one before. Reads as a changelog.
 
+use crate::spec::Kind;
+
 use super::policy::{ColourStep, CpuArrays, Excess, Kmalloc, Management, NewSlab, Policy, SharedTouched};
 
 /// Sizes of the general caches of 2.6.24: with 64-byte lines there is no size-96, with lines below 128 bytes there is a
@@ -26,7 +28,15 @@ pub const V2_6_24: Policy = Policy {
     cpu_arrays: CpuArrays::Kmalloc,
     array_header: 24,
     min_slot: 8,
-    kmalloc: Kmalloc { prefix: "size-", sizes: &SIZES, natural_align: false },
+    kmalloc: Kmalloc {
+        prefix: "size-",
+        sizes: &SIZES,
+        natural_align: false,
+        kinds: &[Kind::Normal, Kind::Dma],
+        twins: true,
+        first: 32,
+    },
+    kmalloc_built: "dma",
     mergeable: false,
     unique_names: true,
 };
@@ -43,7 +53,17 @@ pub const V6_1: Policy = Policy {
     cpu_arrays: CpuArrays::PerCpuArea,
     array_header: 16,
     min_slot: 16,
-    kmalloc: Kmalloc { prefix: "kmalloc-", sizes: &KMALLOC, natural_align: true },
+    kmalloc: Kmalloc {
+        prefix: "kmalloc-",
+        sizes: &KMALLOC,
+        natural_align: true,
+        kinds: &[Kind::Normal, Kind::Reclaimable, Kind::Dma, Kind::Accounted],
+        twins: false,
+        // The recorded boots list it as the oldest.
+        first: 128,
+    },
+    // The recorded kernels have neither a DMA zone nor memory cgroups.
+    kmalloc_built: "rcl",
     mergeable: true,
     unique_names: false,
 };

@@ -1,20 +1,17 @@
 //! The shape of a cache's slabs, and its tunables: slot size, objects per slab, order, where management lies, colours.
 //! Pure formulas of configuration, specification and number of CPUs.
 
-use super::debug::{self, Checks, Debug};
-use super::policy::{CHAIN_ENTRY, Config, HEADER, KMALLOC_MAX, Management, Policy};
+use super::debug::{self, Checks};
+use super::policy::{CHAIN_ENTRY, Config, HEADER, HEADER_32, Management, Policy};
+use crate::alloc::geometry::Shape;
 use crate::error::Error;
-use crate::spec::CacheSpec;
-use crate::units::{LINE, MAX_ORDER, Order, PAGE_SIZE, round_up};
+use crate::spec::{CacheSpec, Kind};
+use crate::units::{MAX_ORDER, Order, round_up};
 
 /// Capacity of an alien array.
 const ALIEN_LIMIT: u64 = 12;
-/// Size from which a chain and its header are tried outside the slab.
-const OFF_SLAB_MIN: u64 = PAGE_SIZE / 8;
 /// Memory above which a slab may have order 1.
 const BIG_MEMORY: u64 = 32 << 20;
-/// Most objects of a slab that indexes of one byte can name.
-const INDEX_MAX: u64 = 255;
 
 /// Tunables of one cache: `1 ≤ batch ≤ limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,22 +21,24 @@ pub(super) struct Tunables {
     pub(super) sharedfactor: u64,
 }
 
-/// Slots above this size get this limit; largest size first.
-const TABLE: [(u64, u64); 5] = [(131_072, 1), (PAGE_SIZE, 8), (1024, 24), (256, 54), (0, 120)];
+/// Largest limit of any cache.
+pub(super) const LARGEST_LIMIT: u64 = 120;
 
 /// Limit of a cache of this slot size.
-pub(super) fn default_limit(slot: u64) -> u64 {
-    TABLE.iter().find(|(above, _)| slot > *above).map_or(TABLE[TABLE.len() - 1].1, |(_, limit)| *limit)
+pub(super) fn default_limit(slot: u64, page_size: u64) -> u64 {
+    // Slots above this size get this limit; largest size first.
+    let table = [(131_072, 1), (page_size, 8), (1024, 24), (256, 54)];
+    table.iter().find(|(above, _)| slot > *above).map_or(LARGEST_LIMIT, |(_, limit)| *limit)
 }
 
 impl Tunables {
     /// Tunables of a cache of this shape on a machine of `cpus` CPUs (kernel: enable_cpucache).
-    pub(super) fn new(config: &Config, geometry: &Geometry, cpus: usize) -> Tunables {
+    pub(super) fn new(config: &Config, geometry: &Geometry, shape: &Shape) -> Tunables {
         let slot = geometry.slot;
         let most = if geometry.checks.any { debug::LIMIT } else { u64::MAX };
-        let limit = config.limit.unwrap_or(default_limit(slot).min(most));
+        let limit = config.limit.unwrap_or(default_limit(slot, shape.page_size).min(most));
         let batch = config.batchcount.map_or(limit.div_ceil(2), |b| b.min(limit));
-        let shared = if slot <= PAGE_SIZE && cpus > 1 { 8 } else { 0 };
+        let shared = if slot <= shape.page_size && shape.cpus > 1 { 8 } else { 0 };
         Tunables { limit, batch, sharedfactor: config.sharedfactor.unwrap_or(shared) }
     }
     /// Capacity of a shared array.
@@ -92,9 +91,9 @@ pub(super) struct Geometry {
     pub(super) checks: Checks,
 }
 
-/// Order at which the search stops, given all memory of the machine.
-pub(super) fn order_break(config: &Config, memory: u64) -> u8 {
-    config.order.unwrap_or(u8::from(memory > BIG_MEMORY))
+/// Order at which the search stops.
+fn order_break(config: &Config, shape: &Shape) -> u8 {
+    config.order.unwrap_or(u8::from(shape.memory > BIG_MEMORY))
 }
 
 /// What the order search found.
@@ -106,29 +105,40 @@ struct Found {
 
 impl Geometry {
     /// Shape of the slabs of `spec` (kernel: kmem_cache_create, calculate_slab_order).
-    pub(super) fn new(spec: &CacheSpec, policy: &Policy, order_break: u8, asked: Debug) -> Result<Geometry, Error> {
-        let smallest = if policy.management == Management::Chain { 8 } else { 1 };
-        if !(smallest..=KMALLOC_MAX).contains(&spec.size) {
-            return Err(Error::new("cache.size", spec.size, format!("{smallest}..{KMALLOC_MAX} bytes")));
+    pub(super) fn new(spec: &CacheSpec, config: &Config, shape: &Shape) -> Result<Geometry, Error> {
+        let (policy, order_break, word) = (config.policy(), order_break(config, shape), shape.word);
+        let smallest = if policy.management == Management::Chain { word } else { 1 };
+        let most = shape.kmalloc_cap(MAX_ORDER as u32 - 1);
+        if !(smallest..=most).contains(&spec.size) {
+            return Err(Error::new("cache.size", spec.size, format!("{smallest}..{most} bytes")));
         }
-        if spec.align != 0 && (!spec.align.is_power_of_two() || spec.align > KMALLOC_MAX) {
-            return Err(Error::new("cache.align", spec.align, format!("0 or a power of two up to {KMALLOC_MAX}")));
+        if spec.align != 0 && (!spec.align.is_power_of_two() || spec.align > most) {
+            return Err(Error::new("cache.align", spec.align, format!("0 or a power of two up to {most}")));
         }
-        let (align, checks) = Checks::of(spec, policy, asked);
-        let slot = slot(spec, policy, align, checks);
-        let stop = Stop { first_fit: spec.reclaim_account, order_break };
-        let shape = match policy.management {
-            Management::Chain => chained(slot, align, round_up(spec.size, 8) + checks.bytes() >= OFF_SLAB_MIN, stop),
+        let asked = config.debug_of(spec);
+        if asked.any() && word != 8 {
+            let right = "8 with debugging: what it adds to a slot is known for 64-bit machines";
+            return Err(Error::new("geometry.word", word, right));
+        }
+        let (align, checks) = Checks::of(spec, policy, asked, shape);
+        let slot = slot(spec, policy, align, checks, shape);
+        let stop = Stop { first_fit: spec.reclaim_account, order_break, shape };
+        let found = match policy.management {
+            Management::Chain => {
+                // From an eighth of a page on, the chain and its header are tried outside the slab.
+                let large = round_up(spec.size, word) + checks.bytes() >= shape.page_size / 8;
+                chained(slot, align, large, stop)
+            }
             Management::Indexes => indexed(spec, policy, slot, stop),
         };
-        let (found, place, management) = shape.ok_or_else(|| {
+        let (found, place, management) = found.ok_or_else(|| {
             Error::new("cache.size", spec.size, format!("an object of {slot} bytes that fits a block of order 10"))
         })?;
-        let colour_off = LINE.max(align);
+        let colour_off = shape.line.max(align);
         let headed = policy.management == Management::Chain && place == Place::OnSlab;
         Ok(Geometry {
             slot,
-            object: round_up(spec.size, 8),
+            object: round_up(spec.size, word),
             align,
             order: found.order,
             num: found.num,
@@ -153,31 +163,43 @@ impl Geometry {
 
 /// Alignment of the objects. 2.6.24 rounds the size up before it halves the line; 6.1 does not (kernel:
 /// calculate_alignment).
-pub(super) fn alignment(spec: &CacheSpec, policy: &Policy) -> u64 {
-    let size = if policy.management == Management::Chain { round_up(spec.size, 8) } else { spec.size };
-    CacheSpec { size, ..spec.clone() }.halved_line().max(8).max(spec.align)
+pub(super) fn alignment(spec: &CacheSpec, policy: &Policy, shape: &Shape) -> u64 {
+    let (size, least) = match policy.management {
+        Management::Chain => (round_up(spec.size, shape.word), shape.word),
+        Management::Indexes => (spec.size, 8),
+    };
+    CacheSpec { size, ..spec.clone() }.halved_line(shape.line).max(least).max(spec.align)
 }
 
 /// Bytes from one object to the next.
-fn slot(spec: &CacheSpec, policy: &Policy, align: u64, checks: Checks) -> u64 {
-    let slot = round_up(round_up(spec.size, 8) + checks.bytes(), align);
-    if slot < policy.min_slot { round_up(policy.min_slot, align) } else { slot }
+fn slot(spec: &CacheSpec, policy: &Policy, align: u64, checks: Checks, shape: &Shape) -> u64 {
+    let slot = round_up(round_up(spec.size, shape.word) + checks.bytes(), align);
+    // The smallest slot is what one-byte indexes need.
+    let least = if index_bytes(shape) == 1 { policy.min_slot } else { 0 };
+    if slot < least { round_up(least, align) } else { slot }
+}
+
+/// Bytes of one index of 6.1 (kernel: freelist_idx_t).
+fn index_bytes(shape: &Shape) -> u64 {
+    if shape.page_size >> 8 <= 16 { 1 } else { 2 }
 }
 
 /// When the order search ends.
 #[derive(Clone, Copy)]
-struct Stop {
+struct Stop<'a> {
     /// Reclaimable caches take the first order that holds an object.
     first_fit: bool,
     order_break: u8,
+    shape: &'a Shape,
 }
 
 /// The first order that wastes at most 1/8, or the last one allowed. `fit` gives objects and rest of a block; an order for
 /// which `allowed` is [`Allowed::Skip`] does not count, and [`Allowed::End`] ends the search with what was found before.
-fn search(stop: Stop, fit: impl Fn(u64) -> (u64, u64), allowed: impl Fn(u64) -> Allowed) -> Option<Found> {
+fn search(stop: Stop<'_>, fit: impl Fn(u64) -> (u64, u64), allowed: impl Fn(u64) -> Allowed) -> Option<Found> {
     let mut found = None;
     for order in (0..MAX_ORDER as u8).map(Order) {
-        let (num, left) = fit(order.bytes());
+        let bytes = stop.shape.bytes(order.0.into());
+        let (num, left) = fit(bytes);
         if num == 0 {
             continue;
         }
@@ -187,7 +209,7 @@ fn search(stop: Stop, fit: impl Fn(u64) -> (u64, u64), allowed: impl Fn(u64) -> 
             Allowed::End => break,
         }
         found = Some(Found { order, num, left });
-        if stop.first_fit || order.0 >= stop.order_break || left * 8 <= order.bytes() {
+        if stop.first_fit || order.0 >= stop.order_break || left * 8 <= bytes {
             break;
         }
     }
@@ -203,12 +225,13 @@ enum Allowed {
 
 /// 2.6.24: header and chain, outside the slab for objects of half a kilobyte and more, and back in it if they fit in what
 /// is left over.
-fn chained(slot: u64, align: u64, large: bool, stop: Stop) -> Option<(Found, Place, u64)> {
-    let fit = |bytes: u64| if large { (bytes / slot, bytes % slot) } else { fit_chain(slot, align, bytes) };
+fn chained(slot: u64, align: u64, large: bool, stop: Stop<'_>) -> Option<(Found, Place, u64)> {
+    let header = if stop.shape.word == 8 { HEADER } else { HEADER_32 };
+    let fit = |bytes: u64| if large { (bytes / slot, bytes % slot) } else { fit_chain(slot, align, header, bytes) };
     // A chain longer than a slot could need a header from a cache with off-slab headers itself.
-    let allowed = |num| if large && num > (slot - HEADER) / CHAIN_ENTRY { Allowed::End } else { Allowed::Yes };
+    let allowed = |num| if large && num > (slot - header) / CHAIN_ENTRY { Allowed::End } else { Allowed::Yes };
     let mut found = search(stop, fit, allowed)?;
-    let exact = HEADER + CHAIN_ENTRY * found.num;
+    let exact = header + CHAIN_ENTRY * found.num;
     let padded = round_up(exact, align);
     if large && found.left < padded {
         return Some((found, Place::OffSlab, exact));
@@ -219,60 +242,64 @@ fn chained(slot: u64, align: u64, large: bool, stop: Stop) -> Option<(Found, Pla
     Some((found, Place::OnSlab, padded))
 }
 
-/// Objects in a block of `bytes` with header and chain in front, and what is left (kernel: cache_estimate).
-fn fit_chain(slot: u64, align: u64, bytes: u64) -> (u64, u64) {
-    let management = |n: u64| round_up(HEADER + CHAIN_ENTRY * n, align);
-    let mut n = (bytes - HEADER) / (slot + CHAIN_ENTRY);
+/// Objects in a block of `bytes` with a header and a chain in front, and what is left (kernel: cache_estimate).
+fn fit_chain(slot: u64, align: u64, header: u64, bytes: u64) -> (u64, u64) {
+    let management = |n: u64| round_up(header + CHAIN_ENTRY * n, align);
+    let mut n = (bytes - header) / (slot + CHAIN_ENTRY);
     if n > 0 && management(n) + n * slot > bytes {
         n -= 1;
     }
     (n, bytes.saturating_sub(n * slot + management(n)))
 }
 
-/// 6.1: indexes of one byte, in a free object if nothing forbids it and they fit in what was asked for; else outside if
-/// they do not fit in what is left over; else behind the objects (kernel: set_objfreelist_slab_cache, set_off_slab_cache,
+/// 6.1: indexes, in a free object if nothing forbids it and they fit in what was asked for; else outside if they do not
+/// fit in what is left over; else behind the objects (kernel: set_objfreelist_slab_cache, set_off_slab_cache,
 /// set_on_slab_cache).
-fn indexed(spec: &CacheSpec, policy: &Policy, slot: u64, stop: Stop) -> Option<(Found, Place, u64)> {
-    let countable = |num| if num > INDEX_MAX { Allowed::End } else { Allowed::Yes };
+fn indexed(spec: &CacheSpec, policy: &Policy, slot: u64, stop: Stop<'_>) -> Option<(Found, Place, u64)> {
+    let each = index_bytes(stop.shape);
+    // Most objects of a slab that its indexes can name.
+    let most = (1 << (8 * each)) - 1;
+    let countable = |num| if num > most { Allowed::End } else { Allowed::Yes };
     let plain = |bytes: u64| (bytes / slot, bytes % slot);
+    let with = |found: Found, place| {
+        let management = each * found.num;
+        Some((found, place, management))
+    };
     // A constructed object, or one that readers may still look at, is not to be written to.
     if !spec.ctor
         && !spec.typesafe_by_rcu
         && let Some(found) = search(stop, plain, countable)
-        && found.num <= spec.size
+        && each * found.num <= spec.size
     {
-        let management = found.num;
-        return Some((found, Place::InObject, management));
+        return with(found, Place::InObject);
     }
     // The indexes' cache must have small slots: half of what was asked for.
-    let worthwhile = |num| match policy.kmalloc.class(num) {
-        _ if num > INDEX_MAX => Allowed::End,
-        Some(class) if kmalloc_slot(policy, policy.kmalloc.sizes[class]) <= spec.size / 2 => Allowed::Yes,
+    let worthwhile = |num| match policy.kmalloc.size_of_class(each * num, stop.shape) {
+        _ if num > most => Allowed::End,
+        Some(size) if kmalloc_slot(policy, size, stop.shape) <= spec.size / 2 => Allowed::Yes,
         _ => Allowed::Skip,
     };
     if let Some(found) = search(stop, plain, worthwhile)
-        && found.left < found.num
+        && found.left < each * found.num
     {
-        let management = found.num;
-        return Some((found, Place::OffSlab, management));
+        return with(found, Place::OffSlab);
     }
-    let behind = |bytes: u64| (bytes / (slot + 1), bytes % (slot + 1));
-    let found = search(stop, behind, countable)?;
-    let management = found.num;
-    Some((found, Place::OnSlab, management))
+    let behind = |bytes: u64| (bytes / (slot + each), bytes % (slot + each));
+    with(search(stop, behind, countable)?, Place::OnSlab)
 }
 
 /// What a general cache is made of.
-pub(super) fn kmalloc_spec(policy: &Policy, size: u64) -> CacheSpec {
+pub(super) fn kmalloc_spec(policy: &Policy, size: u64, kind: Kind) -> CacheSpec {
     let natural = policy.kmalloc.natural_align && size.is_power_of_two();
     let align = if natural { size } else { 0 };
-    CacheSpec { align, ..CacheSpec::new(policy.kmalloc.name(size), size).hwcache() }
+    let reclaim_account = kind == Kind::Reclaimable;
+    CacheSpec { align, reclaim_account, ..CacheSpec::new(policy.kmalloc.name(size, kind), size).hwcache() }
 }
 
 /// Slot of a general cache.
-fn kmalloc_slot(policy: &Policy, size: u64) -> u64 {
-    let spec = kmalloc_spec(policy, size);
-    slot(&spec, policy, alignment(&spec, policy), Checks::default())
+fn kmalloc_slot(policy: &Policy, size: u64, shape: &Shape) -> u64 {
+    let spec = kmalloc_spec(policy, size, Kind::Normal);
+    slot(&spec, policy, alignment(&spec, policy, shape), Checks::default(), shape)
 }
 
 #[cfg(test)]
@@ -280,30 +307,39 @@ mod tests {
     use super::super::eras::{V2_6_24, V6_1};
     use super::*;
     use crate::alloc::Configuration;
+    use crate::units::PAGE_SIZE;
+
+    /// A machine on which the order search stops at 1 unless told otherwise.
+    const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 8, memory: 1 << 30 };
 
     fn config() -> Config {
         Config::era("2.6.24").unwrap()
+    }
+    /// Geometry with the search stopped at an order.
+    fn made(era: &str, spec: &CacheSpec, order_break: u8) -> Geometry {
+        let config = Config { order: Some(order_break), ..Config::era(era).unwrap() };
+        Geometry::new(spec, &config, &X86).unwrap()
     }
     fn spec(size: u64, align: u64, hwcache: bool, reclaim: bool) -> CacheSpec {
         CacheSpec { align, hwcache_align: hwcache, reclaim_account: reclaim, ..CacheSpec::new("t", size) }
     }
 
     /// slot, num, order, management, off-slab, left, colour.
-    type Shape = (u64, u64, u8, u64, bool, u64, u64);
-    fn shape(spec: &CacheSpec, order_break: u8) -> Shape {
-        let g = Geometry::new(spec, &V2_6_24, order_break, Debug::default()).unwrap();
+    type Seen = (u64, u64, u8, u64, bool, u64, u64);
+    fn shape(spec: &CacheSpec, order_break: u8) -> Seen {
+        let g = made("2.6.24", spec, order_break);
         assert_eq!(g.on_slab_bytes() + g.num * g.slot + g.left, g.order.bytes(), "{spec:?}");
         assert!(g.colour * g.colour_off <= g.left);
         (g.slot, g.num, g.order.0, g.management, g.off_slab(), g.left, g.colour)
     }
 
-    fn tunables(spec: &CacheSpec, cpus: usize) -> Tunables {
-        Tunables::new(&config(), &Geometry::new(spec, &V2_6_24, 1, Debug::default()).unwrap(), cpus)
+    fn tunables(spec: &CacheSpec, cpus: u64) -> Tunables {
+        Tunables::new(&config(), &made("2.6.24", spec, 1), &Shape { cpus, ..X86 })
     }
 
     #[test]
     fn general_caches_have_the_shape_and_tunables_of_example_e1() {
-        let rows: [(Shape, (u64, u64, u64)); 12] = [
+        let rows: [(Seen, (u64, u64, u64)); 12] = [
             ((32, 112, 0, 512, false, 0, 0), (120, 60, 8)),
             ((64, 59, 0, 320, false, 0, 0), (120, 60, 8)),
             ((128, 30, 0, 192, false, 64, 1), (120, 60, 8)),
@@ -328,7 +364,7 @@ mod tests {
 
     #[test]
     fn other_caches_have_the_shape_of_example_e2() {
-        let rows: [(CacheSpec, u8, Shape); 16] = [
+        let rows: [(CacheSpec, u8, Seen); 16] = [
             (spec(8, 0, false, false), 1, (8, 337, 0, 1400, false, 0, 0)),
             (spec(24, 0, false, false), 1, (24, 144, 0, 624, false, 16, 0)),
             (spec(40, 0, false, false), 1, (40, 92, 0, 416, false, 0, 0)),
@@ -349,6 +385,12 @@ mod tests {
         for (spec, stop, expected) in rows {
             assert_eq!(shape(&spec, stop), expected, "{spec:?}");
         }
+    }
+
+    #[test]
+    fn with_the_header_of_32_bit_machines_size_32_holds_113_as_in_example_e2() {
+        // 4096 − 113·32 = 480 bytes of management, nothing left.
+        assert_eq!(fit_chain(28, 32, 32, PAGE_SIZE), (113, 0));
     }
 
     #[test]
@@ -384,15 +426,15 @@ mod tests {
 
     #[test]
     fn an_order_that_cannot_hold_one_object_is_raised_and_flagged() {
-        let g = Geometry::new(&CacheSpec::new("t", 20_000), &V2_6_24, 1, Debug::default()).unwrap();
+        let g = made("2.6.24", &CacheSpec::new("t", 20_000), 1);
         assert_eq!((g.order, g.order_raised), (Order(3), true));
-        assert!(!Geometry::new(&CacheSpec::new("t", 4096), &V2_6_24, 0, Debug::default()).unwrap().order_raised);
+        assert!(!made("2.6.24", &CacheSpec::new("t", 4096), 0).order_raised);
     }
 
     /// slot, place, num, order, left, colour.
     type Shape61 = (u64, Place, u64, u8, u64, u64);
     fn shape61(spec: &CacheSpec) -> Shape61 {
-        let g = Geometry::new(spec, &V6_1, 1, Debug::default()).unwrap();
+        let g = made("6.1", spec, 1);
         assert_eq!(g.on_slab_bytes() + g.num * g.slot + g.left, g.order.bytes(), "{spec:?}");
         assert!(g.colour * g.colour_off <= g.left);
         (g.slot, g.place, g.num, g.order.0, g.left, g.colour)
@@ -414,8 +456,8 @@ mod tests {
             (4096, (4096, InObject, 1, 0, 0, 0), 4096),
             (8192, (8192, InObject, 1, 1, 0, 0), 8192),
         ] {
-            let spec = kmalloc_spec(&V6_1, size);
-            assert_eq!((shape61(&spec), alignment(&spec, &V6_1)), (expected, align), "{size}");
+            let spec = kmalloc_spec(&V6_1, size, Kind::Normal);
+            assert_eq!((shape61(&spec), alignment(&spec, &V6_1, &X86)), (expected, align), "{size}");
         }
     }
 
@@ -460,10 +502,27 @@ mod tests {
             let n = PAGE_SIZE / (size + 1);
             assert_eq!((n, n * (size + 1)), (num, used));
             let spec = CacheSpec { typesafe_by_rcu: true, ..spec(size, 0, false, false) };
-            let g = Geometry::new(&spec, &V6_1, 1, Debug::default()).unwrap();
+            let g = made("6.1", &spec, 1);
             if g.place == Place::OnSlab {
                 assert_eq!((g.num, g.num * g.slot + g.management), (num, used), "{size}");
             }
         }
+    }
+
+    #[test]
+    fn on_32_bit_machines_the_header_is_28_bytes() {
+        let general = CacheSpec::new("size-32", 32).hwcache();
+        let g = Geometry::new(&general, &config(), &Shape { word: 4, ..X86 }).unwrap();
+        assert_eq!((g.num, g.management, g.left), (113, 480, 0));
+    }
+
+    #[test]
+    fn large_pages_have_indexes_of_two_bytes_and_slots_below_16() {
+        let config = Config::era("6.1").unwrap();
+        let shape = Shape { page_size: 65_536, ..X86 };
+        let g = Geometry::new(&spec(8, 0, false, false), &config, &shape).unwrap();
+        assert_eq!((g.slot, g.num, g.place, g.management), (8, 6553, Place::OnSlab, 13_106));
+        let g = Geometry::new(&spec(1024, 0, false, false), &config, &shape).unwrap();
+        assert_eq!((g.num, g.place, g.management), (64, Place::InObject, 128));
     }
 }

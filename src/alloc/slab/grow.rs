@@ -8,8 +8,8 @@ use super::index::Indexes;
 use super::policy::{ColourStep, Management};
 use crate::alloc::Stat;
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::{Field, Page, PageFlags, Pfn};
-use crate::spec::Request;
+use crate::page::{Asker, Field, Page, PageFlags, Pfn};
+use crate::spec::{CacheId, Request};
 use crate::units::{NodeId, Order};
 
 /// What growing may do.
@@ -72,7 +72,8 @@ impl<M: Machine> Slab<'_, M> {
             self.return_waited(cpu, false);
         }
         let Growth { atomic, this_node } = growth;
-        let flags = PageFlags { atomic, this_node, no_retry: this_node, ..PageFlags::default() };
+        let asker = Asker::Cache(CacheId(cache.id));
+        let flags = PageFlags { atomic, this_node, no_retry: this_node, asker, ..PageFlags::default() };
         if !atomic {
             // Interrupts are on while pages are asked for.
             cpu.spend(crate::machine::Event::IrqDisableEnable);
@@ -91,8 +92,9 @@ impl<M: Machine> Slab<'_, M> {
     ) -> Option<Page> {
         let compound = self.policy.management == Management::Indexes && order.0 > 0;
         let flags = PageFlags { compound, ..flags };
-        let first = self.pages.alloc_pages(cpu, order, node, flags);
-        if first.is_some() || flags.atomic || flags.no_retry {
+        let once = flags.atomic || flags.no_retry;
+        let first = self.pages.alloc_pages(cpu, order, node, PageFlags { reclaims: !once, ..flags });
+        if first.is_some() || once {
             return first;
         }
         self.caches.iter().filter(|c| c.gone.peek() == 0).for_each(|c| self.shrink_cache(cpu, c));

@@ -3,7 +3,7 @@
 use super::Slab;
 use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::{Field, Page, PageFlags, Pfn};
+use crate::page::{Asker, Field, Page, PageFlags, Pfn};
 use crate::spec::{Object, Request};
 use crate::units::{MAX_ORDER, Order};
 
@@ -11,7 +11,8 @@ use crate::units::{MAX_ORDER, Order};
 const LARGE: u64 = u64::MAX;
 
 impl<M: Machine> Slab<'_, M> {
-    /// Takes an object of the smallest general cache that holds `bytes` (kernel: __kmalloc).
+    /// Takes an object of the smallest general cache of its kind that holds `bytes` (kernel: __kmalloc). The kind must be
+    /// one that has caches.
     pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         if bytes == 0 {
             return Some(Object::at(ZERO_SIZE));
@@ -20,7 +21,8 @@ impl<M: Machine> Slab<'_, M> {
             Some(class) => {
                 cpu.work(cost::KMALLOC_LOOKUP);
                 cpu.irq_save();
-                self.alloc_object(cpu, &self.caches[class], want)
+                let general = self.general[want.kind as usize][class];
+                self.alloc_object(cpu, &self.caches[general], want)
             }
             None => self.kmalloc_large(cpu, bytes, want).map(Object::at),
         }
@@ -67,7 +69,8 @@ impl<M: Machine> Slab<'_, M> {
         }
         cpu.work(cost::KMALLOC_LARGE);
         let order = Order::for_bytes(bytes);
-        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, ..PageFlags::default() };
+        let asker = Asker::Kmalloc;
+        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, asker, ..PageFlags::default() };
         let page = self.take_pages(cpu, order, want.node, flags)?;
         let head = page.into_pfn();
         self.pages.store(cpu, head, Field::Owner, LARGE);

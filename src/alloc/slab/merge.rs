@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::debug::Checks;
 use super::geometry::alignment;
 use crate::machine::{Cpu, Machine};
-use crate::spec::{CacheId, CacheSpec};
+use crate::spec::{CacheId, CacheSpec, Kind};
 use crate::units::round_up;
 
 const WORD: u64 = 8;
@@ -20,11 +20,11 @@ impl<M: Machine> Slab<'_, M> {
     /// The oldest cache that `spec` can share: slot large and aligned enough, less than a word wasted, the same kind of
     /// pages.
     pub(super) fn find_mergeable(&self, spec: &CacheSpec) -> Option<CacheId> {
-        let (_, checks) = Checks::of(spec, self.policy, self.config.debug_of(spec));
+        let (_, checks) = Checks::of(spec, self.policy, self.config.debug_of(spec), &self.shape);
         if !self.config.merge || unmergeable(spec) || checks.unmergeable() {
             return None;
         }
-        let align = alignment(spec, self.policy);
+        let align = alignment(spec, self.policy, &self.shape);
         let need = round_up(round_up(spec.size, WORD), align);
         let fits = |c: &&Cache<M>| {
             let g = &c.geometry;
@@ -32,6 +32,7 @@ impl<M: Machine> Slab<'_, M> {
                 && !g.checks.unmergeable()
                 && c.gone.peek() == 0
                 && c.spec.reclaim_account == spec.reclaim_account
+                && !matches!(c.kind, Kind::Dma | Kind::Accounted)
                 && need <= g.slot
                 && g.slot - need < WORD
                 && g.slot.is_multiple_of(align)

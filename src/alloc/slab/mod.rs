@@ -10,7 +10,8 @@
 //!
 //! Boot: the general caches come first, with arrays at reserved addresses, as the kernel's static boot arrays; when all
 //! exist, their arrays move into objects of theirs, and later caches get theirs from the start. Node 0's first CPU asks
-//! for the memory. Left out: the cache of caches, DMA and reclaimable kmalloc, page-unmapping debug builds.
+//! for the memory. Left out: the cache of caches,
+//! CPUs that come and go, page-unmapping debug builds.
 
 mod array;
 mod arrays;
@@ -21,6 +22,7 @@ mod columns;
 mod cpu;
 mod debug;
 mod eras;
+mod general;
 mod geometry;
 mod grow;
 mod header;
@@ -38,6 +40,7 @@ mod report;
 mod slabinfo;
 #[cfg(test)]
 mod tests;
+mod tool;
 mod tune;
 mod verify;
 
@@ -46,11 +49,12 @@ pub use policy::{Config, Metadata};
 
 use std::sync::Mutex;
 
+use super::geometry::Shape;
 use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Tuning};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request};
 use crate::units::{CpuId, LINE, NodeId, Picos};
 
 use arrays::Placed;
@@ -63,8 +67,10 @@ pub struct Slab<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     config: Config,
     policy: &'static Policy,
-    order_break: u8,
+    shape: Shape,
     caches: Vec<Cache<M>>,
+    /// The general cache of each kind and size (kernel: malloc_sizes, kmalloc_caches).
+    general: [Vec<usize>; 4],
     /// The list of caches, held by a run of the reaper (kernel: cache_chain_mutex).
     chain: SpinLock<M, ()>,
     /// The node whose aliens the CPU's next run drains.
@@ -94,8 +100,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             pages,
             config: config.clone(),
             policy,
-            order_break: geometry::order_break(config, memory),
+            shape: Shape::of_machine(topology.cpus(), memory),
             caches: Vec::new(),
+            general: std::array::from_fn(|_| vec![usize::MAX; policy.kmalloc.sizes.len()]),
             chain: SpinLock::new(machine.lock("cache_chain_mutex", machine.reserve(LINE, NodeId(0))), ()),
             reap_node: PerCpu::new(machine, |cpu| NodeId((topology.node_of(cpu).0 + 1) % topology.nodes() as u16)),
             several_nodes: topology.nodes() > 1,
@@ -104,11 +111,17 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             large: PerCpu::new(machine, |_| Counters::default()),
             waiting: PerCpu::new(machine, |_| rcu::Waiting::new()),
         };
-        for size in policy.kmalloc.sizes {
-            let spec = geometry::kmalloc_spec(policy, *size);
-            let (geometry, tunables) = slab.shape(&spec)?;
+        for (class, kind) in policy.kmalloc.making(&config.kinds()) {
+            let spec = geometry::kmalloc_spec(policy, policy.kmalloc.sizes[class], kind);
+            let (geometry, tunables) = slab.shaped(&spec)?;
             let placed = slab.reserve_arrays(&slab.plan(&tunables));
-            slab.add(spec, geometry, tunables, &placed, Picos(0));
+            let id = slab.add(spec, geometry, tunables, &placed, Picos(0));
+            slab.caches[id.0 as usize].kind = kind;
+            slab.general[kind as usize][class] = id.0 as usize;
+        }
+        // Off-slab management of the first may come from those made later.
+        for at in 0..slab.caches.len() {
+            slab.caches[at].management_cache = slab.management_cache(&slab.caches[at].geometry);
         }
         if config.metadata == Metadata::Kmalloc {
             let made: Vec<(Vec<Placed>, Picos)> =
@@ -129,7 +142,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         if self.policy.unique_names && self.caches.iter().any(used) {
             return Err(Error::new("cache.name", format!("{:?}", spec.name), "a name that no cache has"));
         }
-        let (geometry, tunables) = self.shape(&spec)?;
+        let (geometry, tunables) = self.shaped(&spec)?;
         if let Some(id) = self.find_mergeable(&spec) {
             self.merge(id, spec);
             return Ok(id);
@@ -150,6 +163,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     }
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         self.kmalloc_any(cpu, bytes, want)
+    }
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        self.config.kinds()
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
@@ -176,6 +192,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     }
     fn shrink(&self, cpu: &M::Cpu, cache: CacheId) {
         self.shrink_cache(cpu, &self.caches[cache.0 as usize]);
+    }
+    fn made_before_cpus(&mut self, cache: CacheId) {
+        Slab::made_before_cpus(self, cache);
     }
     fn tune(&mut self, cache: CacheId, asked: Tuning) -> Result<bool, Error> {
         self.tune_cache(cache.0 as usize, asked)
@@ -233,6 +252,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn slabinfo(&mut self) -> Option<String> {
         Some(self.proc_slabinfo())
     }
+    fn tool(&mut self) -> Option<super::tool::Report> {
+        Some(self.tool_report())
+    }
 }
 
 impl<M: Machine> Slab<'_, M> {
@@ -247,10 +269,16 @@ impl<M: Machine> Slab<'_, M> {
         Some(Object::at(addr))
     }
 
-    fn shape(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
-        let geometry = Geometry::new(spec, self.policy, self.order_break, self.config.debug_of(spec))?;
-        let cpus = self.pages.machine().topology().cpus();
-        Ok((geometry, Tunables::new(&self.config, &geometry, cpus)))
+    fn shaped(&self, spec: &CacheSpec) -> Result<(Geometry, Tunables), Error> {
+        let geometry = Geometry::new(spec, &self.config, &self.shape)?;
+        Ok((geometry, Tunables::new(&self.config, &geometry, &self.shape)))
+    }
+
+    /// The general cache that off-slab management comes from.
+    fn management_cache(&self, geometry: &Geometry) -> Option<usize> {
+        let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
+        let class = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache)?;
+        Some(self.general[Kind::Normal as usize][class])
     }
 
     fn add(
@@ -262,8 +290,7 @@ impl<M: Machine> Slab<'_, M> {
         now: Picos,
     ) -> CacheId {
         let id = self.caches.len() as u32;
-        let from_cache = geometry.off_slab() && self.config.metadata == Metadata::Kmalloc;
-        let management_cache = self.policy.kmalloc.class(geometry.management).filter(|_| from_cache);
+        let management_cache = self.management_cache(&geometry);
         let machine = self.pages.machine();
         let mut cache = Cache::new(machine, self.policy, id, spec, geometry, tunables, management_cache);
         cache.place_arrays(machine, self.policy, placed);

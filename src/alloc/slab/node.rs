@@ -24,7 +24,8 @@ pub(super) const LOCK_OFFSET: u64 = 64;
 pub(super) struct Node<M: Machine> {
     pub(super) addr: Addr,
     pub(super) lists: SpinLock<M, Lists>,
-    /// Objects of node k freed on this node wait in `alien[k]`. `None` for the node itself, and on one node.
+    /// Objects of node k freed on this node wait in `alien[k]`. `None` for the node itself, and on one node,
+    /// and everywhere without `aliens`.
     pub(super) alien: Vec<Option<SpinLock<M, Array>>>,
     /// Jiffy from which the reaper may trim shared array and free list again. Read and written without a lock.
     pub(super) next_reap: Word,
@@ -271,7 +272,7 @@ impl<M: Machine> Slab<'_, M> {
         let here = cache.node(cpu.node());
         cpu.touch(here.addr.plus(LOCK_OFFSET), Access::Read);
         cache.cpus.with(cpu, |c| c.counters.count(Stat::RemoteFrees));
-        let alien = here.alien[usize::from(home.0)].as_ref().expect("an alien array for every other node");
+        let Some(alien) = &here.alien[usize::from(home.0)] else { return self.free_home(cpu, cache, object, home) };
         let mut alien = alien.lock(cpu);
         let mut doomed = Doomed::default();
         if alien.room() == 0 {
@@ -281,6 +282,15 @@ impl<M: Machine> Slab<'_, M> {
         let fits = alien.push(cpu, object);
         debug_assert!(fits, "a drain makes room");
         drop(alien);
+        self.destroy_doomed(cpu, cache, doomed);
+    }
+
+    /// Without alien arrays an object goes straight back into its slab, under the other node's `list_lock`.
+    #[cold]
+    fn free_home(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr, home: NodeId) {
+        let mut lists = cache.node(home).lock(cpu);
+        let doomed = self.free_block(cpu, cache, &mut lists, 1, |_| object);
+        drop(lists);
         self.destroy_doomed(cpu, cache, doomed);
     }
 

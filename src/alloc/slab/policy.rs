@@ -5,12 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::geometry::{Columns, Shape, Wanted};
 use super::super::{Configuration, Parameter};
 use super::debug::{Debug, DebugOption};
 use super::eras;
-use super::geometry::default_limit;
+pub use super::general::Kmalloc;
+use super::geometry::LARGEST_LIMIT;
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::units::MAX_ORDER;
 
 /// Largest object of a cache, and of kmalloc (kernel: KMALLOC_MAX_SIZE).
@@ -19,6 +21,8 @@ pub(super) const KMALLOC_MAX: u64 = 4 << 20;
 pub(super) const COLD_BATCH: usize = 16;
 /// Size of a slab's header without its chain (kernel: struct slab of 2.6.24).
 pub(super) const HEADER: u64 = 48;
+/// The same on 32-bit machines.
+pub(super) const HEADER_32: u64 = 28;
 /// Bytes of one chain entry (kernel: kmem_bufctl_t).
 pub(super) const CHAIN_ENTRY: u64 = 4;
 
@@ -77,32 +81,6 @@ pub enum CpuArrays {
     PerCpuArea,
 }
 
-/// The general caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kmalloc {
-    /// What stands before the size in their names.
-    pub prefix: &'static str,
-    /// Their sizes, ascending. Larger requests take whole pages, if the largest block is larger.
-    pub sizes: &'static [u64],
-    /// Sizes that are powers of two are aligned to themselves.
-    pub natural_align: bool,
-}
-
-impl Kmalloc {
-    /// Name of the cache of this size: `size-1024`, `kmalloc-1k`.
-    pub fn name(&self, size: u64) -> String {
-        let kilo = self.natural_align && size >= 1024;
-        if kilo { format!("{}{}k", self.prefix, size / 1024) } else { format!("{}{size}", self.prefix) }
-    }
-    /// Index of the smallest cache that holds `bytes`.
-    #[inline]
-    pub fn class(&self, bytes: u64) -> Option<usize> {
-        // Two searches of a power-of-two ladder with some in between.
-        let i = self.sizes.partition_point(|size| *size < bytes);
-        (i < self.sizes.len()).then_some(i)
-    }
-}
-
 /// One release of SLAB as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -124,6 +102,8 @@ pub struct Policy {
     pub min_slot: u64,
     /// The general caches.
     pub kmalloc: Kmalloc,
+    /// Kinds of general caches in an ordinary build, as the parameter `kmalloc` has them.
+    pub kmalloc_built: &'static str,
     /// Caches of equal slots may share their slabs.
     pub mergeable: bool,
     /// A name can be used once.
@@ -169,6 +149,10 @@ pub struct Config {
     pub reap_spread: bool,
     /// Caches of equal slots share their slabs, where the era does that (kernel: off with slab_nomerge).
     pub merge: bool,
+    /// Nodes keep arrays for objects of other nodes (kernel: off with noaliencache).
+    pub aliens: bool,
+    /// Kinds of kmalloc that have caches of their own besides the ordinary ones: words of rcl, dma, cg.
+    pub kmalloc: String,
     /// `/proc/slabinfo` shows the columns of a build with statistics. They are always counted.
     pub statistics: bool,
     /// Debug option (see [`super::debug`]): letters of F Z P U, and a prefix of names; empty: none.
@@ -183,6 +167,10 @@ impl Config {
     /// What the debug option asks for in a cache.
     pub(super) fn debug_of(&self, spec: &CacheSpec) -> Debug {
         DebugOption::parse(&self.debug).expect("an option that check() has seen").of(spec)
+    }
+    /// Kinds of kmalloc that have caches.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        self.policy().kmalloc.kinds_of(&self.kmalloc).expect("a list that check() has seen")
     }
 }
 
@@ -216,6 +204,16 @@ impl Configuration for Config {
         },
         Parameter { name: "merge", unit: "", meaning: "caches of equal slots share their slabs (6.1): true or false" },
         Parameter {
+            name: "aliens",
+            unit: "",
+            meaning: "nodes keep arrays for the objects of other nodes, else each goes home alone: true or false",
+        },
+        Parameter {
+            name: "kmalloc",
+            unit: "",
+            meaning: "kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none",
+        },
+        Parameter {
             name: "statistics",
             unit: "",
             meaning: "slabinfo shows the globalstat and cpustat columns: true or false",
@@ -239,11 +237,16 @@ impl Configuration for Config {
             reaper: true,
             reap_spread: true,
             merge: policy.mergeable,
+            aliens: true,
+            kmalloc: policy.kmalloc_built.into(),
             statistics: false,
             debug: String::new(),
         })
     }
 
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        super::columns::asked(self, wanted, shape)
+    }
     fn check(&self) -> Result<(), Error> {
         let Some(policy) = eras::policy(&self.era) else {
             return Err(Error::unknown("era of slab", &self.era, Self::ERAS));
@@ -259,13 +262,16 @@ impl Configuration for Config {
         if let Err(right) = DebugOption::parse(&self.debug) {
             return Err(Error::new("allocator.debug", format!("{:?}", self.debug), right));
         }
+        if let Err(right) = policy.kmalloc.kinds_of(&self.kmalloc) {
+            return Err(Error::new("allocator.kmalloc", format!("{:?}", self.kmalloc), right));
+        }
         let most = (KMALLOC_MAX - policy.array_header) / 8;
         if let Some(limit) = self.limit
             && !(1..=most).contains(&limit)
         {
             return Err(Error::new("allocator.limit", limit, format!("1..{most}: an array is one object of kmalloc")));
         }
-        let limit = self.limit.unwrap_or(default_limit(0));
+        let limit = self.limit.unwrap_or(LARGEST_LIMIT);
         if let Some(batch) = self.batchcount
             && !(1..=limit).contains(&batch)
         {
@@ -298,23 +304,11 @@ mod tests {
             (r#"{"limits": 3}"#, "did you mean \"limit\""),
             (r#"{"era": "2.6.25"}"#, "2.6.24"),
             (r#"{"debug": "Q"}"#, "allocator.debug = \"Q\": letters of F Z P U"),
+            (r#"{"kmalloc": "rcl"}"#, "allocator.kmalloc = \"rcl\": a list of dma, or nothing"),
             (r#"{"merge": true}"#, "allocator.merge = true: false in 2.6.24"),
         ] {
             let e = Config::from_json(&serde_json::from_str(json).unwrap()).unwrap_err().to_string();
             assert!(e.contains(part), "{json}: {e}");
         }
-    }
-
-    #[test]
-    fn general_caches_have_the_names_of_their_era() {
-        let name = |era: &str, size| eras::policy(era).unwrap().kmalloc.name(size);
-        assert_eq!([name("2.6.24", 32), name("2.6.24", 1024)], ["size-32", "size-1024"]);
-        assert_eq!([name("6.1", 96), name("6.1", 1024), name("6.1", 8192)], ["kmalloc-96", "kmalloc-1k", "kmalloc-8k"]);
-        let class = |era: &str, bytes| eras::policy(era).unwrap().kmalloc.class(bytes);
-        assert_eq!([class("6.1", 65), class("6.1", 97), class("6.1", 8193)], [Some(2), Some(3), None]);
-        assert_eq!(
-            [class("2.6.24", 65), class("2.6.24", 4 << 20), class("2.6.24", (4 << 20) + 1)],
-            [Some(2), Some(18), None]
-        );
     }
 }

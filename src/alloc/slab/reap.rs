@@ -20,6 +20,11 @@ fn share(array: &Array) -> usize {
     if fifth > array.len() { array.len().div_ceil(2) } else { fifth }
 }
 
+/// Empty slabs of `num` objects that one trim of a node gives back at most: those of a fifth of its free limit.
+pub(super) fn trimmed(free_limit: u64, num: u64) -> u64 {
+    free_limit.div_ceil(5 * num)
+}
+
 impl<M: Machine> Slab<'_, M> {
     /// One run on this CPU: every cache, newest first. Does nothing while another CPU's run holds the list of caches. Each
     /// run drains the aliens of one node; the next run takes the next node.
@@ -54,7 +59,7 @@ impl<M: Machine> Slab<'_, M> {
         let mut lists = node.lock(cpu);
         let doomed = self.reap_shared(cpu, cache, &mut lists);
         let idle = !std::mem::take(&mut lists.free_touched);
-        let slabs = lists.free_limit.div_ceil(5 * cache.geometry.num);
+        let slabs = trimmed(lists.free_limit, cache.geometry.num);
         drop(lists);
         self.destroy_doomed(cpu, cache, doomed);
         if idle {

@@ -13,10 +13,10 @@ use crate::units::HZ;
 const LISTED: usize = 400;
 
 /// Everything countable of one node.
-struct NodeCount {
+pub(super) struct NodeCount {
     full: u64,
-    partial: Vec<u64>,
-    free: u64,
+    pub(super) partial: Vec<u64>,
+    pub(super) free: u64,
     /// Objects outside slabs.
     active: u64,
     free_objects: u64,
@@ -25,7 +25,7 @@ struct NodeCount {
 }
 
 impl<M: Machine> Slab<'_, M> {
-    fn count(&mut self, index: usize) -> Vec<NodeCount> {
+    pub(super) fn count(&mut self, index: usize) -> Vec<NodeCount> {
         let (pages, private, management) = (self.pages, self.private.as_ref(), self.policy.management);
         let cache = &mut self.caches[index];
         let geometry = cache.geometry;
@@ -52,7 +52,7 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Objects in arrays of every kind.
-    fn parked(&mut self, index: usize, nodes: &[NodeCount]) -> u64 {
+    pub(super) fn parked(&mut self, index: usize, nodes: &[NodeCount]) -> u64 {
         let own: u64 = self.caches[index].cpus.iter_mut().map(|(_, c)| c.array.len() as u64).sum();
         own + nodes.iter().map(|n| n.shared + n.aliens.iter().flatten().sum::<u64>()).sum::<u64>()
     }

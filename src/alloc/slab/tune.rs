@@ -70,7 +70,6 @@ impl<M: Machine> Slab<'_, M> {
 
     /// For replays of a boot: the kernel made this cache before it counted the CPUs of its nodes (slab.md §4: as many as
     /// the node has at the time), so `free_limit` is `batch + num`.
-    #[cfg(test)]
     pub(crate) fn made_before_cpus(&mut self, cache: crate::spec::CacheId) {
         let cache = &mut self.caches[cache.0 as usize];
         let limit = cache.tunables.batch + cache.geometry.num;

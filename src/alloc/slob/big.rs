@@ -7,7 +7,7 @@ use super::policy::Create;
 use super::{BIG, MAX_BYTES, MIN_ALIGN, Slob};
 use crate::alloc::{SlabAllocator, Stat, ZERO_SIZE};
 use crate::machine::{Addr, Machine, PerCpu};
-use crate::page::{Field, Page, PageFlags};
+use crate::page::{Asker, Field, Page, PageFlags};
 use crate::spec::{Object, Request};
 use crate::units::{Order, round_up};
 
@@ -23,24 +23,25 @@ impl<M: Machine> Slob<'_, M> {
         if bytes > MAX_BYTES {
             return None;
         }
-        let pfn = self.alloc_big(cpu, tally, bytes, Order::for_bytes(bytes), true, want)?.into_pfn();
+        let pfn = self.alloc_big(cpu, tally, bytes, Order::for_bytes(bytes), Asker::Kmalloc, want)?.into_pfn();
         self.pages.store(cpu, pfn, Field::Flags, BIG);
         self.pages.poke(pfn, Field::Extra, bytes);
         Some(Object::at(self.pages.addr_of(pfn)))
     }
 
-    /// Passes a request on to the page allocator.
+    /// Passes a request on to the page allocator; only kmalloc's are compound pages.
     pub(super) fn alloc_big(
         &self,
         cpu: &M::Cpu,
         tally: &PerCpu<M, Tally>,
         bytes: u64,
         order: Order,
-        compound: bool,
+        asker: Asker,
         want: Request,
     ) -> Option<Page> {
-        let Request { node, this_node, zero, atomic } = want;
-        let flags = PageFlags { atomic, this_node, zero, compound: compound && order.0 > 0, no_retry: false };
+        let Request { node, this_node, zero, atomic, .. } = want;
+        let compound = asker == Asker::Kmalloc && order.0 > 0;
+        let flags = PageFlags { atomic, this_node, zero, compound, asker, ..PageFlags::default() };
         let page = self.take_pages(cpu, order, node, flags)?;
         tally.with(cpu, |t| {
             t.take(Stat::LargeAlloc, bytes, 0);

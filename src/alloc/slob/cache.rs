@@ -1,13 +1,12 @@
 //! A cache of SLOB: a size, an alignment and a name. It owns no pages; its objects lie among all others.
 
+use crate::alloc::geometry::Shape;
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Addr, Machine, PerCpu, Word};
 use crate::spec::CacheSpec;
-use crate::units::{LINE, NodeId, round_up};
+use crate::units::{LINE, NodeId};
 
-use super::MIN_ALIGN;
-use super::page::UNIT;
-use super::policy::{Config, Create};
+use super::policy::Config;
 
 /// Bytes behind a type-safe object: where the kernel queues it for the end of the grace period (kernel: slob_rcu).
 pub(super) const RCU_FOOTER: u64 = 24;
@@ -43,12 +42,7 @@ pub(super) struct Tally {
 
 impl<M: Machine> Cache<M> {
     pub fn new(machine: &M, spec: CacheSpec, policy: &Config) -> Cache<M> {
-        let footer = if spec.typesafe_by_rcu { RCU_FOOTER } else { 0 };
-        let (line, size) = match policy.create {
-            Create::Own => (if spec.hwcache_align { LINE } else { 0 }, spec.size + footer),
-            Create::Common => (spec.halved_line(), round_up(spec.size + footer, UNIT)),
-        };
-        let align = line.max(spec.align).max(MIN_ALIGN);
+        let (size, align) = super::asked::block(&spec, policy, &Shape::of_machine(1, 0));
         let tally = PerCpu::new(machine, |_| Tally::default());
         let destroyed = Word::new(machine.reserve(LINE, NodeId(0)), 0);
         Cache { spec, size, align, descriptor: None, destroyed, base: [0; 3], tally }

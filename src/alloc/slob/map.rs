@@ -41,7 +41,7 @@ impl<M: Machine> Slob<'_, M> {
     /// A line per page of the heap, 64 bytes a character: `#` used, `.` free, `+` both. Free blocks that touch one another
     /// alternate between `.` and `:`.
     pub fn map(&self) -> String {
-        let heap = (0..self.pages.frames() as u32).map(Pfn);
+        let heap = self.pages.taken_frames();
         let heap = heap.filter(|p| self.pages.peek(*p, Field::Flags) & HEAP != 0);
         heap.map(|pfn| format!("page {:>6} {:>4} free |{}|\n", pfn.0, self.page(pfn).free_units(), self.row(pfn)))
             .collect()

@@ -25,6 +25,7 @@
 //! of a type-safe cache whose grace period is over go back when the CPU that freed them next frees such a block, needs a
 //! page or trims; the kernel has a timer tick for that.
 
+mod asked;
 mod big;
 mod cache;
 mod heap;
@@ -42,14 +43,15 @@ pub use report::{HeapReport, ListReport};
 
 use std::sync::Mutex;
 
+use super::geometry::Shape;
 use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Stat, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, cost};
-use crate::page::{Field, Page, PageFlags, Pages, Pfn};
+use crate::page::{Asker, Field, Page, PageFlags, Pages, Pfn};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 use crate::units::{CpuId, LINE, MAX_ORDER, NodeId, Order, PAGE_SIZE};
 
-use cache::{Cache, RCU_FOOTER};
+use cache::Cache;
 use heap::{HEAP, Heap};
 use page::{Fit, UNIT, units};
 use rcu::Waiting;
@@ -89,19 +91,8 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
 
     /// Makes a cache. Only its descriptor takes memory: the boot CPU takes the block.
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        if spec.size == 0 || spec.size > MAX_BYTES - RCU_FOOTER {
-            return Err(Error::new("cache.size", spec.size, format!("1..{} bytes", MAX_BYTES - RCU_FOOTER)));
-        }
-        let align = spec.align;
-        if align > 0 && !align.is_power_of_two() {
-            return Err(Error::new("cache.align", align, "0 or a power of two"));
-        }
+        asked::check(&spec, &self.policy, &Shape::of_machine(1, 0))?;
         let mut cache = Cache::new(self.pages.machine(), spec, &self.policy);
-        // A block lies in one page, and a block of pages is aligned to its own size.
-        let most = if cache.size < PAGE_SIZE { PAGE_SIZE } else { Order::for_bytes(cache.size).bytes() };
-        if align > most {
-            return Err(Error::new("cache.align", align, format!("at most {most} for {} bytes", cache.size)));
-        }
         if self.policy.descriptor > 0 {
             let fit = Fit { units: units(self.policy.descriptor), align: MIN_ALIGN, offset: 0 };
             let take = |cpu: &_| self.alloc_block(cpu, self.policy.descriptor, fit, Request::default());
@@ -126,7 +117,14 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
             self.clear(cpu, addr, if want.zero { cache.size } else { 0 });
             addr
         } else {
-            let page = self.alloc_big(cpu, &cache.tally, cache.spec.size, Order::for_bytes(cache.size), false, want)?;
+            let page = self.alloc_big(
+                cpu,
+                &cache.tally,
+                cache.spec.size,
+                Order::for_bytes(cache.size),
+                Asker::Cache(id),
+                want,
+            )?;
             self.pages.addr_of(page.into_pfn())
         };
         // Every allocation constructs: objects are not kept constructed. A constructor writes the whole object.
@@ -159,10 +157,8 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slob<'p, M> {
             return self.kmalloc_big(cpu, tally, bytes, want);
         }
         let block = bytes + MIN_ALIGN;
-        let fit = match self.policy.natural_align && bytes.is_power_of_two() {
-            true => Fit { units: units(block), align: bytes.max(MIN_ALIGN), offset: MIN_ALIGN },
-            false => Fit { units: units(block), align: MIN_ALIGN, offset: 0 },
-        };
+        let (align, offset) = asked::kmalloc_align(bytes, &self.policy, MIN_ALIGN);
+        let fit = Fit { units: units(block), align, offset };
         let (addr, stat) = self.alloc_block(cpu, block, fit, want)?;
         tally.with(cpu, |t| t.take(stat, bytes, fit.units));
         self.clear(cpu, addr, if want.zero { block } else { 0 });
@@ -278,7 +274,8 @@ impl<'p, M: Machine> Slob<'p, M> {
     /// The same from a new page. The lock is not held while the page is fetched: what others free meanwhile is ignored.
     #[cold]
     fn grow(&self, cpu: &M::Cpu, list: usize, fit: Fit, want: Request) -> Option<Addr> {
-        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, ..PageFlags::default() };
+        let asker = Asker::Heap;
+        let flags = PageFlags { atomic: want.atomic, this_node: want.this_node, asker, ..PageFlags::default() };
         let pfn = self.take_pages(cpu, Order(0), want.node, flags)?.into_pfn();
         cpu.work(cost::SLOB_NEW_PAGE);
         cpu.irq_save();
@@ -289,7 +286,8 @@ impl<'p, M: Machine> Slob<'p, M> {
     /// there is to give up in between are those, and this CPU's page lists (page-allocator.md §19.6).
     fn take_pages(&self, cpu: &M::Cpu, order: Order, node: Option<NodeId>, flags: PageFlags) -> Option<Page> {
         self.free_waited(cpu, false);
-        let page = self.pages.alloc_pages(cpu, order, node, flags);
+        let first = PageFlags { reclaims: !flags.atomic, ..flags };
+        let page = self.pages.alloc_pages(cpu, order, node, first);
         if page.is_some() || flags.atomic {
             return page;
         }

@@ -16,7 +16,7 @@ impl<M: Machine> Slob<'_, M> {
         used.extend(self.waiting_blocks());
         used.sort_by_key(|(at, ..)| *at);
         let mut map = Map::default();
-        for pfn in (0..self.pages.frames() as u32).map(Pfn) {
+        for pfn in self.pages.taken_frames() {
             if self.pages.peek(pfn, Field::Flags) & HEAP != 0 {
                 map.add(self.map_page(pfn, &used));
             }

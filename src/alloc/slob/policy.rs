@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, Parameter};
 use crate::error::Error;
 use crate::units::PAGE_SIZE;
@@ -199,6 +200,9 @@ impl Configuration for Config {
             "6.1" => Some(Config::v6_1()),
             _ => None,
         }
+    }
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        super::asked::geometry(self, wanted, shape)
     }
     fn check(&self) -> Result<(), Error> {
         if self.descriptor >= PAGE_SIZE {

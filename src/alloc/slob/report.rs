@@ -133,7 +133,7 @@ impl<'p, M: Machine> Slob<'p, M> {
     pub(super) fn walk_invariants(&mut self) -> Result<(), Corruption> {
         let listed = self.walk_lists()?;
         let (mut heap_pages, mut used) = (0, 0);
-        for pfn in (0..self.pages.frames() as u32).map(Pfn) {
+        for pfn in self.pages.taken_frames() {
             if self.pages.peek(pfn, Field::Flags) & HEAP == 0 {
                 continue;
             }

@@ -6,7 +6,7 @@ use super::node::{ListId, SLAB, SlabState, WAITING, pack};
 use super::{Ask, Cache};
 use crate::alloc::{Counters, Stat};
 use crate::machine::{Access, Addr, Cpu, Event, Machine, cost};
-use crate::page::{Field, Page, PageFlags, Pfn};
+use crate::page::{Asker, Field, Page, PageFlags, Pfn};
 use crate::units::{NodeId, Order, Picos, RCU_GRACE};
 
 /// Slabs returned at once after it.
@@ -59,6 +59,8 @@ impl<'p, M: Machine> Cache<'p, M> {
             atomic: want.atomic,
             this_node: want.this_node,
             compound: order > Order(0),
+            reclaims: !want.atomic,
+            asker: Asker::Cache(self.id),
             ..PageFlags::default()
         };
         let page = self.pages.alloc_pages(cpu, order, node, flags);
@@ -67,6 +69,7 @@ impl<'p, M: Machine> Cache<'p, M> {
         }
         ask.caches.iter().filter(|c| c.alive()).for_each(|c| c.trim_everywhere(cpu));
         self.pages.drain_local(cpu);
+        let flags = PageFlags { reclaims: false, ..flags };
         self.pages.alloc_pages(cpu, order, node, flags).map(Page::into_pfn)
     }
 

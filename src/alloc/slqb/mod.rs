@@ -33,6 +33,8 @@ mod objects;
 pub mod policy;
 mod queues;
 mod report;
+mod structures;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -40,6 +42,7 @@ mod verify;
 pub use policy::Config;
 pub use queues::{CacheQueues, ListQueues};
 
+use super::geometry::Shape;
 use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, ZERO_SIZE};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine, PerCpu, SpinLock, Word, cost};
@@ -51,6 +54,7 @@ use chain::Links;
 use cpu::CpuSlot;
 use node::{List, NodeSlot, SLAB};
 use policy::{Geometry, KMALLOC};
+use structures::Places;
 
 /// Period of the trimmer on each CPU (kernel: cache_trim_worker).
 const TRIM_PERIOD: Picos = Picos(3_000_000_000_000);
@@ -59,6 +63,7 @@ const TRIM_PERIOD: Picos = Picos(3_000_000_000_000);
 pub struct Slqb<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
     config: Config,
+    shape: Shape,
     /// In order of creation; the kernel's list, newest first, is this backwards.
     caches: Vec<Cache<'p, M>>,
 }
@@ -92,6 +97,8 @@ struct Cache<'p, M: Machine> {
     zonelists: Vec<Vec<NodeId>>,
     /// 0 while the cache lives; after its destruction 1 + the warnings of it.
     destroyed: Word,
+    /// Its own structures, as objects of other caches.
+    structures: Vec<(CacheId, Addr)>,
 }
 
 /// Defects of the original that are re-created, each if it is on.
@@ -113,14 +120,20 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
 
     fn new(pages: &'p Pages<'p, M>, config: &Config) -> Result<Self, Error> {
         config.check()?;
-        let mut slqb = Slqb { pages, config: config.clone(), caches: Vec::new() };
-        for size in KMALLOC {
+        let topology = pages.machine().topology();
+        let memory = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
+        let shape = Shape::of_machine(topology.cpus(), memory);
+        let own = structures::caches(pages, config, &shape);
+        let places = structures::place(pages, &own, KMALLOC.len()).ok_or_else(|| {
+            Error::new("machine.memory", "too little", "memory for the structures of kmalloc's caches")
+        })?;
+        let mut slqb = Slqb { pages, config: config.clone(), shape, caches: Vec::new() };
+        for (size, places) in KMALLOC.into_iter().zip(places) {
             let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
-            // A class of which no order-10 slab holds min_objects would stop the kernel's boot; here it takes what fits.
-            let relaxed = Config { min_objects: 1, ..config.clone() };
-            let geometry = Geometry::of(&spec, config).or_else(|| Geometry::of(&spec, &relaxed));
-            slqb.add(spec, geometry.expect("2 MiB fit into a slab of order 10"));
+            let geometry = Geometry::fitting(&spec, config, &slqb.shape);
+            slqb.add(spec, geometry, places);
         }
+        slqb.caches.extend(own);
         Ok(slqb)
     }
     fn pages(&self) -> &'p Pages<'p, M> {
@@ -133,38 +146,14 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         if self.caches.iter().any(|c| c.alive() && c.spec.name == spec.name) {
             return Err(Error::new("cache.name", &spec.name, "a name that no cache has"));
         }
-        if spec.size < 8 {
-            return Err(Error::new("cache.size", spec.size, "8 bytes or more: a free object holds a link"));
-        }
-        if spec.align != 0 && !spec.align.is_power_of_two() {
-            return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
-        }
-        let most = crate::units::Order(10).bytes();
-        for (name, value) in [("cache.size", spec.size), ("cache.align", spec.align)] {
-            if value > most {
-                return Err(Error::new(name, value, format!("at most {most} bytes: a slab of order 10")));
-            }
-        }
-        let Some(geometry) = Geometry::of(&spec, &self.config) else {
-            let why = format!("{} objects of {} bytes in a slab of {most} bytes", self.config.min_objects, spec.size);
-            return Err(Error::new("cache.size", spec.size, format!("a size that allows {why}")));
-        };
-        Ok(self.add(spec, geometry))
+        let geometry = Geometry::created(&spec, &self.config, &self.shape)?;
+        let places = self.place(&spec.name)?;
+        Ok(self.add(spec, geometry, places))
     }
 
     fn alloc(&self, cpu: &M::Cpu, cache: CacheId, want: Request) -> Option<Object> {
-        let (cache, ask) = (self.cache(cache), Ask { want, caches: &self.caches });
-        cpu.irq_save();
-        let x = match want.node {
-            Some(node) if cache.numa && node != cpu.node() => {
-                cpu.touch(cache.descriptor, Access::Read);
-                cache.alloc_remote(cpu, node, &ask)
-            }
-            _ => cache.alloc_local(cpu, &ask),
-        }?;
-        if cache.geometry.debug.any() {
-            cache.debug_alloc(cpu, x);
-        }
+        let cache = self.cache(cache);
+        let x = cache.take(cpu, &Ask { want, caches: &self.caches })?;
         if want.zero {
             self.pages.arena().fill(x, cache.spec.size, 0);
             cpu.touch_span(x, cache.spec.size, Access::Write);
@@ -227,7 +216,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     /// One round of periodic trimming, for every cache, newest first: the local node's list, then the CPU's. Four rounds
     /// empty an idle full LIFO.
     fn trim(&self, cpu: &M::Cpu) {
-        for cache in self.caches.iter().rev().filter(|c| c.alive()) {
+        for cache in self.newest_first().map(|i| &self.caches[i]).filter(|c| c.alive()) {
             cache.trim_node(cpu, cpu.node());
             cache.trim_cpu(cpu);
         }
@@ -242,6 +231,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
         assert!(cache.alive(), "slqb: cache {} destroyed twice", cache.spec.name);
         let left = cache.tear_down(cpu);
         cache.destroyed.poke(1 + left.warnings);
+        self.give_structures(cpu, cache);
         left
     }
 
@@ -277,11 +267,18 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Slqb<'p, M> {
     }
     /// Newest cache first, as they are on the kernel's list.
     fn slabinfo(&mut self) -> Option<String> {
-        let infos: Vec<CacheInfo> = self.caches.iter_mut().rev().filter(|c| c.alive()).map(|c| c.info()).collect();
+        let order: Vec<usize> = self.newest_first().filter(|i| self.caches[*i].alive()).collect();
+        let infos: Vec<CacheInfo> = order.into_iter().map(|i| self.caches[i].info()).collect();
         Some(super::slabinfo_text(&infos))
+    }
+    fn tool(&mut self) -> Option<super::tool::Report> {
+        Some(self.tool_report())
     }
     fn queues_text(&mut self) -> Option<String> {
         Some(self.queues_as_text())
+    }
+    fn queues_rows(&mut self) -> Vec<serde_json::Value> {
+        self.queues_as_rows()
     }
 }
 
@@ -327,26 +324,29 @@ impl<'p, M: Machine> Slqb<'p, M> {
         cache
     }
 
-    fn add(&mut self, spec: CacheSpec, geometry: Geometry) -> CacheId {
+    fn add(&mut self, spec: CacheSpec, geometry: Geometry, places: Places) -> CacheId {
         let id = CacheId(self.caches.len() as u32);
-        self.caches.push(Cache::new(self.pages, id, spec, geometry, &self.config));
+        self.caches.push(Cache::new(self.pages, id, spec, geometry, &self.config, places));
         id
     }
 }
 
 impl<'p, M: Machine> Cache<'p, M> {
-    fn new(pages: &'p Pages<'p, M>, id: CacheId, spec: CacheSpec, geometry: Geometry, config: &Config) -> Self {
+    fn new(
+        pages: &'p Pages<'p, M>,
+        id: CacheId,
+        spec: CacheSpec,
+        geometry: Geometry,
+        config: &Config,
+        places: Places,
+    ) -> Self {
         let asked = config.order.map(crate::units::Order);
         let machine = pages.machine();
         let topology = machine.topology();
         let (cpus, nodes) = (topology.cpus() as u64, topology.nodes() as u64);
-        // The descriptor: the fast paths' fields in the first line, the rest in a second and third.
-        let descriptor = machine.reserve(192, NodeId(0));
-        let structure = |node| machine.reserve(policy::STRUCT_BYTES, node);
-        let mut lists: Vec<List<M>> = Vec::new();
-        for node in topology.cpu_ids().map(|c| topology.node_of(c)).chain(topology.node_ids()) {
-            lists.push(List::new(machine, structure(node), node));
-        }
+        let Places { descriptor, lists, objects: structures } = places;
+        let served = topology.cpu_ids().map(|c| topology.node_of(c)).chain(topology.node_ids());
+        let lists: Vec<List<M>> = lists.into_iter().zip(served).map(|(at, n)| List::new(machine, at, n)).collect();
         let node_slot = |l: &List<M>| SpinLock::new(machine.lock("list_lock", l.hot.plus(192)), NodeSlot::default());
         Cache {
             pages,
@@ -372,7 +372,25 @@ impl<'p, M: Machine> Cache<'p, M> {
             lists,
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             destroyed: Word::new(descriptor, 0),
+            structures,
         }
+    }
+
+    /// Takes an object, of the node that is asked for if any (kernel: slab_alloc).
+    #[inline]
+    fn take(&self, cpu: &M::Cpu, ask: &Ask<'_, 'p, M>) -> Option<Addr> {
+        cpu.irq_save();
+        let x = match ask.want.node {
+            Some(node) if self.numa && node != cpu.node() => {
+                cpu.touch(self.descriptor, Access::Read);
+                self.alloc_remote(cpu, node, ask)
+            }
+            _ => self.alloc_local(cpu, ask),
+        }?;
+        if self.geometry.debug.any() {
+            self.debug_alloc(cpu, x);
+        }
+        Some(x)
     }
 
     #[inline]

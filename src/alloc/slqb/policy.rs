@@ -1,12 +1,24 @@
 //! What is decided before the first allocation: tunables, object layout, slab order, batches, colours (slqb.md §2, §4).
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::debug::{Debug, DebugOption, TRACK};
+use crate::alloc::geometry::{self, Columns, LARGEST_ORDER, Shape, Slots, Wanted};
 use crate::alloc::{Configuration, Parameter};
 use crate::error::Error;
 use crate::spec::CacheSpec;
-use crate::units::{LINE, MAX_ORDER, Order, PAGE_SHIFT, PAGE_SIZE, fls, round_up};
+use crate::units::{MAX_ORDER, Order, fls, round_up};
+
+/// Where descriptors, CPU and node structures of caches come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metadata {
+    /// Three caches of their own, as in the kernel.
+    Own,
+    /// Nowhere: they cost no memory.
+    Free,
+}
 
 /// Tunables of SLQB. `None` is the kernel's default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +34,8 @@ pub struct Config {
     pub hiwater: Option<u64>,
     /// Objects of one flush; `None` is the formula of the object size.
     pub freebatch: Option<u64>,
+    /// Where the structures of caches lie.
+    pub metadata: Metadata,
     /// Debug option as on the kernel's command line (see [`super::debug`]); empty: none.
     pub debug: String,
     /// The original counts an allocation of a CPU without local memory twice: on the node's list and on its own.
@@ -55,6 +69,11 @@ impl Configuration for Config {
             meaning: "objects flushed in one batch, 1 or more (unset: 16 KiB worth or 256 objects within 256 KiB)",
         },
         Parameter {
+            name: "metadata",
+            unit: "",
+            meaning: "where cache, CPU and node structures come from: own (three caches, as in the kernel) or free",
+        },
+        Parameter {
             name: "debug",
             unit: "",
             meaning: "debug letters F Z P U or - and a prefix of names, as \"FZ,kmalloc\"; empty: none (slqb_debug)",
@@ -83,6 +102,7 @@ impl Configuration for Config {
             min_objects: 1,
             hiwater: None,
             freebatch: None,
+            metadata: Metadata::Own,
             debug: String::new(),
             quirk_double_count: true,
             quirk_lost_crossing: true,
@@ -91,6 +111,9 @@ impl Configuration for Config {
         (era == "2.6.29").then_some(defaults)
     }
 
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        asked(self, wanted, shape)
+    }
     fn check(&self) -> Result<(), Error> {
         if let Some(order) = self.order.filter(|o| usize::from(*o) >= MAX_ORDER) {
             return Err(Error::new("allocator.order", order, "0..10"));
@@ -157,13 +180,34 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// The shape of a cache that somebody creates; what the kernel refuses is refused by name (kernel: kmem_cache_create).
+    pub fn created(spec: &CacheSpec, config: &Config, shape: &Shape) -> Result<Geometry, Error> {
+        if spec.size < 8 {
+            return Err(Error::new("cache.size", spec.size, "8 bytes or more: a free object holds a link"));
+        }
+        if spec.align != 0 && !spec.align.is_power_of_two() {
+            return Err(Error::new("cache.align", spec.align, "0 or a power of two"));
+        }
+        let most = shape.largest();
+        for (name, value) in [("cache.size", spec.size), ("cache.align", spec.align)] {
+            if value > most {
+                return Err(Error::new(name, value, format!("at most {most} bytes: a slab of order 10")));
+            }
+        }
+        Geometry::of(spec, config, shape).ok_or_else(|| {
+            let why = format!("{} objects of {} bytes in a slab of {most} bytes", config.min_objects, spec.size);
+            Error::new("cache.size", spec.size, format!("a size that allows {why}"))
+        })
+    }
+
     /// The shape a cache gets; `None` if no order up to 10 holds `min_objects`.
-    pub fn of(spec: &CacheSpec, config: &Config) -> Option<Geometry> {
+    pub fn of(spec: &CacheSpec, config: &Config, shape: &Shape) -> Option<Geometry> {
         let debug = DebugOption::parse(&config.debug).expect("an option that check() has seen").of(spec);
-        let (align, inuse, offset, size) = layout(spec, debug);
-        let order = order(size, u32::from(config.order.unwrap_or(0)), config.min_objects)?;
-        let objects = order.bytes() / size;
-        let (freebatch, hiwater) = batches(size, config);
+        let (align, inuse, offset, size) = layout(spec, debug, shape);
+        let order = order(size, u32::from(config.order.unwrap_or(0)), config.min_objects, shape)?;
+        let bytes = shape.bytes(order.0.into());
+        let objects = bytes / size;
+        let (freebatch, hiwater) = batches(size, config, shape);
         Some(Geometry {
             object_size: spec.size,
             align,
@@ -174,10 +218,17 @@ impl Geometry {
             objects,
             freebatch,
             hiwater,
-            colour_range: if debug.any() { 0 } else { order.bytes() - objects * size },
-            colour_off: if debug.any() { 0 } else { spec.align.max(LINE) },
+            colour_range: if debug.any() { 0 } else { bytes - objects * size },
+            colour_off: if debug.any() { 0 } else { spec.align.max(shape.line) },
             debug,
         })
+    }
+
+    /// The shape of a cache that must exist. One of which no order-10 slab holds min_objects would stop the kernel's boot;
+    /// here it takes what fits.
+    pub fn fitting(spec: &CacheSpec, config: &Config, shape: &Shape) -> Geometry {
+        let relaxed = || Geometry::of(spec, &Config { min_objects: 1, ..config.clone() }, shape);
+        Geometry::of(spec, config, shape).or_else(relaxed).expect("2 MiB fit into a slab of order 10")
     }
 
     /// Bytes of an object that its user may use (kernel: ksize).
@@ -203,34 +254,37 @@ impl Geometry {
 }
 
 /// Alignment, end of the object's own bytes, link offset and stride (§4.1).
-fn layout(spec: &CacheSpec, debug: Debug) -> (u64, u64, u64, u64) {
+fn layout(spec: &CacheSpec, debug: Debug, shape: &Shape) -> (u64, u64, u64, u64) {
+    let word = shape.word;
     // The red zone begins right behind the object: it takes the padding, or a word of its own.
-    let no_padding = debug.red_zone && spec.size.is_multiple_of(8);
-    let inuse = round_up(spec.size, 8) + if no_padding { 8 } else { 0 };
+    let no_padding = debug.red_zone && spec.size.is_multiple_of(word);
+    let inuse = round_up(spec.size, word) + if no_padding { word } else { 0 };
     // What a reader under RCU, a constructor or poison relies on must survive on the free list: the link goes behind it.
     let behind = spec.typesafe_by_rcu || spec.ctor || debug.poison;
-    let (offset, mut used) = if behind { (inuse, inuse + 8) } else { (0, inuse) };
-    used += if debug.user { 2 * TRACK } else { 0 };
+    let (offset, mut used) = if behind { (inuse, inuse + word) } else { (0, inuse) };
+    // Caller and time are words, CPU and process four bytes each.
+    let track = if word == 8 { TRACK } else { 16 };
+    used += if debug.user { 2 * track } else { 0 };
     // A guard between neighbours.
-    used += if debug.red_zone { 8 } else { 0 };
-    let align = round_up(spec.align.max(spec.halved_line()).max(8), 8);
+    used += if debug.red_zone { word } else { 0 };
+    let align = round_up(spec.align.max(spec.halved_line(shape.line)).max(8), 8);
     (align, inuse, offset, round_up(used, align))
 }
 
 /// Slab order (§4.2): order 0 or 1 with at most a quarter wasted; otherwise the smallest that holds `min_objects`.
-fn order(size: u64, min_order: u32, min_objects: u64) -> Option<Order> {
-    let top = MAX_ORDER as u32 - 1;
-    let low = slab_order(size, min_order, min_objects, 1, 4);
-    let found = if low <= 1 { low } else { slab_order(size, min_order, min_objects, top, 0) };
+fn order(size: u64, min_order: u32, min_objects: u64, shape: &Shape) -> Option<Order> {
+    let top = LARGEST_ORDER;
+    let low = slab_order(size, min_order, min_objects, (1, 4), shape);
+    let found = if low <= 1 { low } else { slab_order(size, min_order, min_objects, (top, 0), shape) };
     (found <= top).then_some(Order(found as u8))
 }
 
 /// First order from the smallest that holds one object up to `max_order` that holds `min_objects` and wastes at most
 /// 1/`frac`; above `max_order` if there is none.
-fn slab_order(size: u64, min_order: u32, min_objects: u64, max_order: u32, frac: u64) -> u32 {
-    let mut order = fls(size - 1).saturating_sub(PAGE_SHIFT).max(min_order);
+fn slab_order(size: u64, min_order: u32, min_objects: u64, (max_order, frac): (u32, u64), shape: &Shape) -> u32 {
+    let mut order = fls(size - 1).saturating_sub(shape.page_size.trailing_zeros()).max(min_order);
     while order <= max_order {
-        let bytes = PAGE_SIZE << order;
+        let bytes = shape.bytes(order);
         let n = bytes / size;
         if n > 0 && n >= min_objects && (bytes - n * size) * frac <= bytes {
             return order;
@@ -240,15 +294,54 @@ fn slab_order(size: u64, min_order: u32, min_objects: u64, max_order: u32, frac:
     order
 }
 
-/// freebatch and hiwater (§4.4, §24.16): 16 KiB worth of objects, or 256 objects within 256 KiB if that is more.
-fn batches(size: u64, config: &Config) -> (u64, u64) {
-    let formula = (4 * PAGE_SIZE / size).max((64 * PAGE_SIZE / size).min(256)).max(1);
+/// freebatch and hiwater (§4.4, §24.16): four pages worth of objects, or 256 objects within 64 pages if that is more.
+fn batches(size: u64, config: &Config, shape: &Shape) -> (u64, u64) {
+    let formula = (4 * shape.page_size / size).max((64 * shape.page_size / size).min(256)).max(1);
     match (config.freebatch, config.hiwater) {
         (Some(f), Some(h)) => (f, h),
         (Some(f), None) => (f, f.saturating_mul(4)),
         (None, Some(h)) => (formula.min(h.saturating_add(1)), h),
         (None, None) => (formula, 4 * formula),
     }
+}
+
+/// `sl.geometry` for SLQB: a cache, or the kmalloc class of a size. There is no way to the page allocator.
+fn asked(config: &Config, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+    let (spec, g) = match wanted {
+        Wanted::Cache(spec) => (spec.clone(), Geometry::created(spec, config, shape)?),
+        Wanted::Kmalloc(bytes) => {
+            let most = shape.kmalloc_cap(9);
+            let there = |size: &u64| !(*size == 96 && shape.line >= 64 || *size == 192 && shape.line >= 128);
+            let sizes = [8, 16, 32, 64, 96, 128, 192].into_iter().chain((8..64).map(|i| 1 << i));
+            let class = sizes.filter(there).take_while(|size| *size <= most).find(|size| size >= bytes);
+            let size = class.ok_or_else(|| geometry::too_large(*bytes, most))?;
+            let spec = CacheSpec::new(format!("kmalloc-{size}"), size).hwcache();
+            let g = Geometry::fitting(&spec, config, shape);
+            (spec, g)
+        }
+    };
+    let slots = Slots {
+        object_size: g.object_size,
+        align: g.align,
+        slot_size: g.size,
+        order: g.order.0.into(),
+        objects: g.objects,
+        management: 0,
+    };
+    let letters = [(g.debug.checks, 'F'), (g.debug.red_zone, 'Z'), (g.debug.poison, 'P'), (g.debug.user, 'U')];
+    let debug: String = letters.iter().filter(|(on, _)| *on).map(|(_, letter)| letter).collect();
+    let mut row = slots.columns(&spec.name, shape);
+    row.extend(geometry::columns(json!({
+        "inuse": g.inuse,
+        "free_pointer": g.offset,
+        "colour_range": g.colour_range,
+        "colour_off": g.colour_off,
+        "freebatch": g.freebatch,
+        "hiwater": g.hiwater,
+        "remote_limit": g.hiwater / 2,
+        "debug": debug,
+    })));
+    Ok(row)
 }
 
 /// Bytes of kmem_cache_cpu and of kmem_cache_node: a list of three lines and what surrounds it.

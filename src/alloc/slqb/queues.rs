@@ -2,6 +2,7 @@
 //! that showed this. When no CPU runs.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::report::{Seen, total};
 use super::{Cache, Slqb};
@@ -18,6 +19,8 @@ pub struct CacheQueues {
     pub objects: u64,
     /// Pages of its slabs.
     pub pages: u64,
+    /// Objects of one slab.
+    pub objects_per_slab: u64,
     /// LIFO length above which a batch is flushed.
     pub hiwater: u64,
     /// Objects of a batch.
@@ -101,9 +104,7 @@ impl ListQueues {
     }
     fn line(&self, name: &str, objects: Option<u64>, pages: Option<u64>) -> String {
         let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
-        let pct = |part: u64, all: u64| {
-            if all == 0 { "-".into() } else { format!("{:.1}", 100.0 * part as f64 / all as f64) }
-        };
+        let pct = |part, all| percent(part, all).map_or("-".into(), |p| format!("{p:.1}"));
         let remote = format!("{}{}", self.remote_free, if self.check { "!" } else { "" });
         let to = self.rlist_to.as_ref().map_or(String::new(), |to| format!("  rlist to {to}"));
         format!(
@@ -174,6 +175,7 @@ impl<M: Machine> Cache<'_, M> {
             name: self.spec.name.clone(),
             objects,
             pages: sum.slabs * self.geometry.order.pages(),
+            objects_per_slab: self.geometry.objects,
             hiwater: self.hiwater(),
             freebatch: self.freebatch(),
             sum,
@@ -182,11 +184,39 @@ impl<M: Machine> Cache<'_, M> {
     }
 }
 
+/// A share in percent; none of nothing.
+fn percent(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| 100.0 * part as f64 / all as f64)
+}
+
+impl CacheQueues {
+    /// A row per list that had to do with the cache.
+    fn rows(&self) -> impl Iterator<Item = Value> {
+        self.lists.iter().filter(|l| !l.is_idle()).map(|l| {
+            json!({
+                "cache": self.name, "list": l.name, "slabs": l.slabs, "partial": l.partial,
+                "total_objects": l.slabs * self.objects_per_slab, "free_in_pages": l.free_in_pages,
+                "lifo": l.lifo, "rlist": l.rlist, "rlist_to": l.rlist_to.clone().unwrap_or_default(),
+                "remote_free": l.remote_free, "check": u64::from(l.check), "hiwater": self.hiwater, "freebatch": self.freebatch,
+                "allocs": l.allocs, "alloc_fast": l.alloc_fast, "alloc_fast_pct": percent(l.alloc_fast, l.allocs),
+                "frees": l.frees, "free_fast": l.free_fast(), "free_fast_pct": percent(l.free_fast(), l.frees),
+                "remote_frees": l.remote_frees, "flushes": l.flushes, "flushed": l.flushed,
+                "flushed_remote": l.flushed_remote, "sent": l.sent, "sent_objects": l.sent_objects,
+                "claims": l.claims, "claimed": l.claimed,
+            })
+        })
+    }
+}
+
 impl<M: Machine> Slqb<'_, M> {
+    /// The queues of every cache that has been used, newest first, a row per list.
+    pub(super) fn queues_as_rows(&mut self) -> Vec<Value> {
+        self.queues().iter().flat_map(CacheQueues::rows).collect()
+    }
     /// The queues of every cache that has been used, newest first.
     pub fn queues(&mut self) -> Vec<CacheQueues> {
-        let caches = self.caches.iter_mut().rev().filter(|c| c.alive());
-        caches.map(|c| c.queues()).filter(|c| !c.sum.is_idle()).collect()
+        let order: Vec<usize> = self.newest_first().filter(|i| self.caches[*i].alive()).collect();
+        order.into_iter().map(|i| self.caches[i].queues()).filter(|c| !c.sum.is_idle()).collect()
     }
     /// The same as text: a line per cache, and below it one per CPU and node that had to do with it. `remote!`: the owner
     /// has been told.

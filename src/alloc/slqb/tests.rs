@@ -5,6 +5,7 @@ mod lab;
 mod odd;
 mod properties;
 mod rules;
+mod structures;
 mod tables;
 
 use lab::{Lab, Shape, config, lab};
@@ -16,6 +17,9 @@ use crate::machine::{Native, Sim};
 use crate::page::PageModel;
 use crate::topology::{Place, Topology};
 
+/// The machine that geometry is asked for.
+const X86: crate::alloc::geometry::Shape =
+    crate::alloc::geometry::Shape { page_size: 4096, line: 64, word: 8, cpus: 1, memory: 64 << 20 };
 const ONE: Shape = Shape { cpus: 1, nodes: 1, mib: 64 };
 const PAIR: Shape = Shape { cpus: 2, nodes: 1, mib: 64 };
 const TWO_NODES: Shape = Shape { cpus: 2, nodes: 2, mib: 64 };
@@ -99,7 +103,7 @@ fn slab_orders_follow_the_two_rules() {
     // §4.2: a quarter of waste at orders 0 and 1, any above; the smallest order that holds min_objects.
     let order = |size, o: u8, n: u64| {
         let config = config(&[("order", u64::from(o)), ("min_objects", n)]);
-        Geometry::of(&plain(size), &config).map(|g| (g.order.0, g.objects))
+        Geometry::of(&plain(size), &config, &X86).map(|g| (g.order.0, g.objects))
     };
     assert_eq!(order(3000, 0, 1), Some((0, 1)), "both low orders waste over a quarter: smallest that fits");
     assert_eq!(order(1368, 0, 1), Some((1, 5)), "order 0 wastes a third");
@@ -113,7 +117,7 @@ fn slab_orders_follow_the_two_rules() {
 fn batch_and_hiwater_given_alone_keep_to_each_other() {
     // §24.16.
     let batch = |pairs: &[(&str, u64)]| {
-        let g = Geometry::of(&plain(256), &config(pairs)).unwrap();
+        let g = Geometry::of(&plain(256), &config(pairs), &X86).unwrap();
         (g.freebatch, g.hiwater)
     };
     assert_eq!(batch(&[]), (256, 1024));

@@ -13,7 +13,7 @@ use crate::units::PAGE_SIZE;
 /// Head frames of the slabs of each cache, found by looking at every frame.
 pub(super) fn slabs_by_cache<M: Machine>(pages: &Pages<'_, M>, caches: usize) -> Vec<Vec<Pfn>> {
     let mut slabs = vec![Vec::new(); caches];
-    for pfn in (0..pages.frames() as u32).map(Pfn) {
+    for pfn in pages.taken_frames() {
         if pages.peek(pfn, Field::Flags) & SLAB != 0 {
             slabs[(pages.peek(pfn, Field::Owner) >> 32) as usize - 1].push(pfn);
         }

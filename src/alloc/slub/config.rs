@@ -4,9 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::debug::DebugOption;
 use super::eras;
+use super::percache::PerCache;
 use super::policy::*;
+use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, Parameter};
 use crate::error::Error;
+use crate::units::PAGE_SIZE;
+
+/// Most objects of a sheaf that can be asked for.
+pub(super) const LARGEST_SHEAF: u64 = 4096;
 
 /// Era and tunables of SLUB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +26,8 @@ pub struct Config {
     pub t: Tunables,
     /// Debug option, as on the kernel's command line (see [`super::debug`]).
     pub debug: String,
+    /// Tunables of single caches (see [`super::percache`]).
+    pub per_cache: String,
 }
 
 impl Config {
@@ -33,6 +41,11 @@ impl Config {
     /// The debug option, parsed.
     pub(super) fn debug_option(&self) -> DebugOption {
         DebugOption::parse(&self.debug, &self.policy()).expect("an option that check() has seen")
+    }
+
+    /// The tunables of single caches, parsed.
+    pub(super) fn per_cache_option(&self) -> PerCache {
+        PerCache::parse(&self.per_cache, &self.policy()).expect("an option that check() has seen")
     }
 
     /// Refuses orders that do not exist or contradict each other.
@@ -99,7 +112,7 @@ impl Config {
             return refuse("sheaf_capacity", written(&t.sheaf_capacity), right);
         }
         if let SheafCapacity::Objects(n) = t.sheaf_capacity
-            && !(1..=4096).contains(&n)
+            && !(1..=LARGEST_SHEAF).contains(&n)
         {
             return refuse("sheaf_capacity", n, "1..4096, none, by_creator or by_size (since 6.18)");
         }
@@ -115,6 +128,9 @@ impl Config {
             let name = if t.freelist_hardened { "freelist_hardened" } else { "freelist_random" };
             let since = if t.freelist_hardened { "4.14" } else { "4.8" };
             return refuse(name, true, format!("false with slow_path = locked: it exists since {since}"));
+        }
+        if t.kmalloc_random && era.t.order_search != OrderSearch::FitFrom16 {
+            return refuse("kmalloc_random", true, format!("false in {}: it exists since 6.6", self.era));
         }
         Ok(())
     }
@@ -134,13 +150,13 @@ impl Configuration for Config {
     const ERAS: &'static [&'static str] = &ERA_NAMES;
     const DEFAULT_ERA: &'static str = "2.6.24";
     const PARAMETERS: &'static [Parameter] = &[
-        parameter("order", "", "order of every slab: min_order = max_order = order, 0..10, or null"),
-        parameter("min_order", "", "smallest slab order tried, 0..10, at most max_order"),
-        parameter("max_order", "", "largest slab order tried while the object fits, 0..10"),
+        parameter("order", "", "order of every slab: min_order = max_order = order, 0..10, or null (since 2.6.22)"),
+        parameter("min_order", "", "smallest slab order tried, 0..10, at most max_order (since 2.6.22)"),
+        parameter("max_order", "", "largest slab order tried while the object fits, 0..10 (since 2.6.22)"),
         parameter(
             "min_objects",
             "objects",
-            "objects a slab should hold, 1..65536, or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)",
+            "objects a slab should hold, 1..65536 (since 2.6.22), or by_cpus: 4 (fls(CPUs) + 1) (since 2.6.26)",
         ),
         parameter("order_search", "", "halve_from8, halve_from16 (2.6.26), step_from16 (2.6.30) or fit_from16 (6.7)"),
         parameter(
@@ -180,6 +196,7 @@ impl Configuration for Config {
             "largest kmalloc served from a cache, a power of two, 256..4194304; larger ones take pages",
         ),
         parameter("kmalloc_order3", "", "kmalloc caches of few objects a page get order 3: true (2.6.25) or false"),
+        parameter("kmalloc_random", "", "each kmalloc class exists sixteen times: true or false (since 6.6)"),
         parameter("merge", "", "caches of equal slots share their slabs: true or false"),
         parameter("merge_walk", "", "which cache is shared, if several could be: newest or oldest (3.18)"),
         parameter("hw_align", "", "what HWCACHE_ALIGN aligns to: whole_line or halved_line (2.6.25)"),
@@ -203,22 +220,37 @@ impl Configuration for Config {
         parameter(
             "sheaf_capacity",
             "objects",
-            "objects of each CPU's sheaves: a number, by_creator (6.18), by_size (7.0) or none",
+            "objects of each CPU's sheaves: a number, by_creator (since 6.18), by_size (since 7.0) or none",
         ),
         parameter("barn_max_full", "sheaves", "full sheaves a node's barn takes (since 6.18)"),
         parameter("barn_max_empty", "sheaves", "empty sheaves it keeps after RCU frees (since 6.18)"),
         parameter("debug", "", "debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"),
+        parameter(
+            "per_cache",
+            "",
+            "tunables of single caches, as kmalloc-512:min_partial=20,cpu_partial=0;dentry*:order=1; empty: none",
+        ),
     ];
 
     fn era(era: &str) -> Option<Self> {
-        let p = eras::policy(era)?;
-        Some(Config { era: era.into(), order: None, t: p.t, debug: String::new() })
+        Self::era_on(era, PAGE_SIZE)
+    }
+    fn era_on(era: &str, page_size: u64) -> Option<Self> {
+        let p = eras::policy(era)?.on_pages(page_size);
+        Some(Config { era: era.into(), order: None, t: p.t, debug: String::new(), per_cache: String::new() })
+    }
+    fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
+        super::asked::geometry(self, wanted, shape)
     }
 
     fn check(&self) -> Result<(), Error> {
+        self.check_on(PAGE_SIZE)
+    }
+    fn check_on(&self, page_size: u64) -> Result<(), Error> {
         let Some(era) = eras::policy(&self.era) else {
             return Err(Error::unknown("era of slub", &self.era, Self::ERAS));
         };
+        let era = era.on_pages(page_size);
         self.check_orders(&era.t)?;
         if let MinObjects::Objects(n) = self.t.min_objects
             && !(1..=65_536).contains(&n)
@@ -236,9 +268,12 @@ impl Configuration for Config {
             return refuse("kmalloc_max", self.t.kmalloc_max, "a power of two, 256..4194304");
         }
         self.check_paths(&era)?;
-        match DebugOption::parse(&self.debug, &self.policy()) {
+        if let Err(right) = DebugOption::parse(&self.debug, &self.policy()) {
+            return refuse("debug", format!("{:?}", self.debug), right);
+        }
+        match PerCache::parse(&self.per_cache, &self.policy()) {
             Ok(_) => Ok(()),
-            Err(right) => refuse("debug", format!("{:?}", self.debug), right),
+            Err(right) => refuse("per_cache", format!("{:?}", self.per_cache), right),
         }
     }
 }
@@ -270,7 +305,7 @@ mod tests {
             (json!({"max_order": 11}), "allocator.max_order = 11: 0..10 (since 2.6.22)"),
             (
                 json!({"max_order": -1}),
-                "allocator.max_order = -1: largest slab order tried while the object fits, 0..10",
+                "allocator.max_order = -1: largest slab order tried while the object fits, 0..10 (since 2.6.22)",
             ),
             (json!({"order": 2, "max_order": 3}), "allocator.max_order = 3: 2, or no order"),
             (json!({"min_order": 2}), "allocator.min_order = 2: at most max_order, which is 1"),
@@ -284,6 +319,7 @@ mod tests {
             (json!({"min_partal": 1}), "did you mean \"min_partial\""),
             (json!({"era": "2.6.42"}), "known: 2.6.21-mm1, 2.6.22"),
             (json!({"era": "3.3"}), "did you mean \"3.1\"? known: 2.6.21-mm1"),
+            (json!({"per_cache": "a:order=11"}), "allocator.per_cache = \"a:order=11\": order of 0..10"),
             (json!({"debug": "Q"}), "allocator.debug = \"Q\": letters of F Z P U T (since 2.6.22)"),
             (json!({"sheaf_capacity": 32}), "allocator.sheaf_capacity = 32: none in 2.6.24: sheaves exist since 6.18"),
             (json!({"era": "6.8", "sheaf_capacity": "by_size"}), "allocator.sheaf_capacity = by_size: none in 6.8"),
@@ -295,6 +331,10 @@ mod tests {
             (json!({"era": "3.1", "fast_path": "slab_lock"}), "allocator.fast_path = slab_lock: irq_off"),
             (json!({"era": "6.1", "fast_path": "sheaf"}), "sheaf exists since 6.18"),
             (json!({"delayed_freezing": true}), "exists since 6.8"),
+            (
+                json!({"era": "6.1", "kmalloc_random": true}),
+                "allocator.kmalloc_random = true: false in 6.1: it exists since 6.6",
+            ),
             (json!({"freelist_random": true}), "allocator.freelist_random = true: false with slow_path = locked"),
         ] {
             let e = Config::from_json(&given).unwrap_err().to_string();

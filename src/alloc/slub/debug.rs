@@ -31,6 +31,18 @@ impl Debug {
     pub fn unmergeable(&self) -> bool {
         self.red_zone || self.poison || self.user || self.trace || self.failslab
     }
+    /// Its flags with their letters.
+    fn letters(&self) -> [(bool, char); 7] {
+        [
+            (self.checks, 'F'),
+            (self.red_zone, 'Z'),
+            (self.poison, 'P'),
+            (self.user, 'U'),
+            (self.trace, 'T'),
+            (self.failslab, 'A'),
+            (self.spare_order, 'O'),
+        ]
+    }
     /// Without the flags that enlarge objects (kernel: DEBUG_METADATA_FLAGS).
     pub fn without_metadata(self) -> Debug {
         Debug { red_zone: false, poison: false, user: false, ..self }
@@ -67,6 +79,13 @@ impl Debug {
             }
         }
         Ok(d)
+    }
+}
+
+impl std::fmt::Display for Debug {
+    /// The letters, as the debug option takes them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.letters().iter().filter(|(on, _)| *on).try_for_each(|(_, letter)| write!(f, "{letter}"))
     }
 }
 

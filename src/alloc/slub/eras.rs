@@ -22,6 +22,7 @@ pub const V2_6_22: Policy = Policy {
         named_node: NamedNode::ThenAny,
         kmalloc_max: 4 << 20,
         kmalloc_order3: false,
+        kmalloc_random: false,
         merge: true,
         merge_walk: MergeWalk::Newest,
         hw_align: HwAlign::WholeLine,

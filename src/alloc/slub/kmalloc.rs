@@ -4,7 +4,7 @@ use super::word::{Kind, Slab};
 use super::{Cache, Slub};
 use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
-use crate::page::Page;
+use crate::page::{Asker, Page};
 use crate::spec::Request;
 use crate::units::{Order, fls};
 
@@ -32,9 +32,18 @@ pub(super) fn sizes(largest: u64) -> impl Iterator<Item = u64> {
     SMALL.into_iter().chain(large)
 }
 
-/// Name of a class: in bytes, later (5.x) in KiB from 1 KiB on.
-pub(super) fn name(size: u64, short: bool) -> String {
-    if short && size >= 1024 { format!("kmalloc-{}k", size / 1024) } else { format!("kmalloc-{size}") }
+/// Name of a class: in bytes, later (5.x) in KiB from 1 KiB on; of its further copies with their number.
+pub(super) fn name(size: u64, short: bool, copy: usize) -> String {
+    let copy = if copy == 0 { String::new() } else { format!("rnd-{copy:02}-") };
+    if short && size >= 1024 { format!("kmalloc-{copy}{}k", size / 1024) } else { format!("kmalloc-{copy}{size}") }
+}
+
+/// Copies of each class where they are chosen at random.
+pub(super) const COPIES: usize = 16;
+
+/// The copy that a request of this many bytes takes from: fixed for a place in the code, as if at random over all of them.
+fn copy_for(bytes: u64) -> usize {
+    super::Draws(bytes).next() as usize % COPIES
 }
 
 /// Class of a size above 0: the smallest whose slots hold it, whether or not its cache exists.
@@ -49,7 +58,11 @@ impl<M: Machine> Slub<'_, M> {
         if bytes == 0 {
             return Some(ZERO_SIZE);
         }
-        match self.caches[..self.kmalloc_classes].get(class_of(bytes)) {
+        let mut class = self.caches[..self.kmalloc_classes].get(class_of(bytes));
+        if self.policy.t.kmalloc_random {
+            class = class.map(|c| &self.caches[copy_for(bytes) * self.kmalloc_classes + c.index]);
+        }
+        match class {
             Some(cache) => {
                 cpu.work(cost::KMALLOC_LOOKUP);
                 self.alloc_from(cpu, cache, want)
@@ -118,7 +131,7 @@ impl<M: Machine> Slub<'_, M> {
         }
         cpu.work(cost::KMALLOC_LARGE);
         let order = Order::for_bytes(bytes);
-        let head = self.alloc_block(cpu, order, want)?.into_pfn();
+        let head = self.alloc_block(cpu, order, want, Asker::Kmalloc)?.into_pfn();
         Slab(head).found_large(self.pages, cpu, order.0);
         self.large.with(cpu, |c| c.count(Stat::LargeAlloc));
         let at = self.pages.addr_of(head);

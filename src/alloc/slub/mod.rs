@@ -10,18 +10,21 @@
 //! Lock order: `list_lock` → slab lock, except that a free holds the slab lock and takes `list_lock`; therefore walkers of a
 //! list only *try* slab locks (kernel: get_partial_node). Pages are asked for with no lock held.
 
+mod asked;
 mod barn;
 mod bulk;
 mod config;
 mod cpu;
 pub mod debug;
 pub mod eras;
+pub mod history;
 mod kmalloc;
 mod locked;
 mod lockless;
 mod node;
 pub mod order;
 mod partial;
+mod percache;
 pub mod policy;
 mod prefill;
 mod rcu;
@@ -30,7 +33,7 @@ mod sheaf;
 mod single;
 mod slabword;
 mod slow;
-pub mod tool;
+mod sysfs;
 mod verify;
 mod word;
 mod write;
@@ -38,6 +41,7 @@ mod write;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::geometry::Shape;
 use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, Prefilled, SlabAllocator, Stat};
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine, PerCpu, SpinLock};
@@ -50,8 +54,10 @@ pub use config::Config;
 use cpu::CpuSlab;
 use debug::DebugOption;
 use node::Node;
-use order::{Asked, Layout, Limits, Shape, WORD};
+use order::{Asked, Layout, Limits, WORD};
 pub use policy::Policy;
+pub(super) use sysfs::by_place;
+
 use policy::{DebugPath, FastPath, MergeWalk, OrderFallback, SlowPath};
 use word::{Links, Slab};
 
@@ -133,14 +139,20 @@ impl<M: Machine> Cache<M> {
 /// The SLUB allocator.
 pub struct Slub<'p, M: Machine> {
     pages: &'p Pages<'p, M>,
+    /// Name of the release.
+    era: String,
     policy: Policy,
     debug: DebugOption,
+    /// Tunables of single caches.
+    per_cache: percache::PerCache,
     shape: Shape,
     /// `order` of the configuration, for the flag `order_raised`.
     order_asked: Option<u8>,
     caches: Vec<Cache<M>>,
     /// Kmalloc caches come first, so that the class of a size is its cache's id.
     kmalloc_classes: usize,
+    /// The same with the copies of every class, if there are any.
+    kmalloc_caches: usize,
     large: PerCpu<M, Counters>,
     /// Nodes with memory in the order in which an allocation of each node visits them; the first is the local one.
     zonelists: Vec<Vec<NodeId>>,
@@ -159,7 +171,7 @@ impl<'p, M: Machine> Slub<'p, M> {
 
     /// Makes a cache without looking for one to share.
     fn add_cache(&mut self, spec: CacheSpec, kmalloc: bool) -> Result<CacheId, Error> {
-        let (policy, shape) = (&self.policy, &self.shape);
+        let (policy, shape) = (&self.per_cache.policy(&spec.name, self.policy), &self.shape);
         let layout = Layout::new(self.asked(&spec, kmalloc), policy, shape)?;
         let limits = Limits::new(&spec.name, &layout, policy, shape);
         let machine = self.pages.machine();
@@ -231,19 +243,27 @@ impl<'p, M: Machine> Slub<'p, M> {
         Ok(CacheId(index as u32))
     }
 
+    /// A cache of this kind shares its slabs with none (kernel: slab_unmergeable).
+    fn unmergeable(&self, spec: &CacheSpec) -> bool {
+        let sheaves = match self.policy.t.sheaf_capacity {
+            policy::SheafCapacity::Objects(_) => true,
+            _ => spec.name == "vm_area_struct" || spec.name == "maple_node",
+        };
+        let asks = self.policy.sheaves.is_some() && sheaves;
+        let own = self.per_cache.names(&spec.name);
+        !self.policy.t.merge
+            || own
+            || spec.ctor
+            || spec.typesafe_by_rcu
+            || asks
+            || self.debug.of(&spec.name).unmergeable()
+    }
+
     /// The first cache, as the release searches, that `spec` can share (kernel: find_mergeable): slot large and aligned
     /// enough, less than a word wasted, the same kind of pages. A constructor, RCU, debugging or sheaves on request forbid it
     /// on either side.
     fn find_mergeable(&self, spec: &CacheSpec) -> Option<CacheId> {
-        let sheaves = |name: &str| match self.policy.t.sheaf_capacity {
-            policy::SheafCapacity::Objects(_) => true,
-            _ => name == "vm_area_struct" || name == "maple_node",
-        };
-        let unmergeable = |s: &CacheSpec| {
-            let asks = self.policy.sheaves.is_some() && sheaves(&s.name);
-            s.ctor || s.typesafe_by_rcu || asks || self.debug.of(&s.name).unmergeable()
-        };
-        if !self.policy.t.merge || unmergeable(spec) {
+        if self.unmergeable(spec) {
             return None;
         }
         let align = order::alignment(spec, false, &self.policy, &self.shape);
@@ -251,8 +271,10 @@ impl<'p, M: Machine> Slub<'p, M> {
         let checks = |s: &CacheSpec| self.debug.of(&s.name).checks;
         let fits = |c: &&Cache<M>| {
             let slot = c.layout.slot;
-            !unmergeable(&c.spec)
+            let copy = (self.kmalloc_classes..self.kmalloc_caches).contains(&c.index);
+            !self.unmergeable(&c.spec)
                 && !c.is_destroyed()
+                && !copy
                 && need <= slot
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
@@ -279,31 +301,39 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
         super::Configuration::check(config)?;
         let machine = pages.machine();
         let topology = machine.topology();
+        let memory = topology.node_ids().map(|n| topology.node_bytes(n)).sum();
         let pool = |cpu| machine.reserve(CPU_POOL * CPU_STRUCTURE_BYTES, topology.node_of(cpu));
         let mut slub = Slub {
             pages,
+            era: config.era.clone(),
             policy: config.policy(),
             debug: config.debug_option(),
-            shape: Shape::of_cpus(topology.cpus()),
+            per_cache: config.per_cache_option(),
+            shape: Shape::of_machine(topology.cpus(), memory),
             order_asked: config.order,
             caches: Vec::new(),
             kmalloc_classes: 0,
+            kmalloc_caches: 0,
             large: PerCpu::new(machine, |_| Counters::default()),
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             cpu_pools: topology.cpu_ids().map(pool).collect(),
         };
-        for size in kmalloc::sizes(config.t.kmalloc_max) {
-            let name = kmalloc::name(size, slub.policy.modern_layout);
-            slub.add_cache(CacheSpec::new(name, size), true)?;
+        for copy in 0..if config.t.kmalloc_random { kmalloc::COPIES } else { 1 } {
+            for size in kmalloc::sizes(config.t.kmalloc_max) {
+                let name = kmalloc::name(size, slub.policy.modern_layout, copy);
+                slub.add_cache(CacheSpec::new(name, size), true)?;
+            }
         }
-        slub.kmalloc_classes = slub.caches.len();
+        slub.kmalloc_classes = kmalloc::sizes(config.t.kmalloc_max).count();
+        slub.kmalloc_caches = slub.caches.len();
         Ok(slub)
     }
     fn pages(&self) -> &'p Pages<'p, M> {
         self.pages
     }
     fn create_cache(&mut self, spec: CacheSpec) -> Result<CacheId, Error> {
-        let layout = Layout::new(self.asked(&spec, false), &self.policy, &self.shape)?;
+        let policy = self.per_cache.policy(&spec.name, self.policy);
+        let layout = Layout::new(self.asked(&spec, false), &policy, &self.shape)?;
         let Some(id) = self.find_mergeable(&spec) else { return self.add_cache(spec, false) };
         let cache = &mut self.caches[id.0 as usize];
         cache.layout.object_size = cache.layout.object_size.max(layout.object_size);
@@ -396,6 +426,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     fn slabinfo(&mut self) -> Option<String> {
         self.proc_slabinfo()
     }
+    fn tool(&mut self) -> Option<super::tool::Report> {
+        Some(self.tool_report())
+    }
 }
 
 /// A stream of numbers from a seed (SplitMix64).
@@ -419,10 +452,12 @@ impl Draws {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod examples;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod soak;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

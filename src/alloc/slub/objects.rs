@@ -6,7 +6,7 @@ use super::word::Slab;
 use super::{Cache, Slub};
 use crate::alloc::{Map, SlabMap, State};
 use crate::machine::{Addr, Machine};
-use crate::page::{Pages, Pfn};
+use crate::page::Pages;
 use crate::spec::CacheId;
 
 impl<M: Machine> Slub<'_, M> {
@@ -14,7 +14,7 @@ impl<M: Machine> Slub<'_, M> {
         let pages = self.pages;
         let lists: Vec<BTreeMap<Slab, String>> = self.caches.iter_mut().map(|c| c.slab_lists(pages)).collect();
         let mut map = Map::default();
-        for slab in (0..pages.frames() as u32).map(|pfn| Slab(Pfn(pfn))) {
+        for slab in pages.taken_frames().map(Slab) {
             let Some(cache) = slab.owner(pages).and_then(|owner| self.caches.get(owner)) else { continue };
             let order = pages.order_of(slab.0);
             let list = lists[cache.index].get(&slab).map_or("full", String::as_str);

@@ -4,39 +4,13 @@
 
 use super::debug::Debug;
 use super::policy::*;
+use crate::alloc::geometry::Shape;
 use crate::error::Error;
 use crate::spec::CacheSpec;
-use crate::units::{LINE, Order, PAGE_SIZE, fls, round_up};
+use crate::units::{Order, fls, round_up};
 
 /// Bytes of a word of the modelled machines: the granularity of slots.
 pub(super) const WORD: u64 = 8;
-
-/// What geometry depends on besides the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Bytes of a page: 4096, 16384 or 65536.
-    pub page_size: u64,
-    /// Bytes of a cache line.
-    pub line: u64,
-    /// Bytes of a word: 8, or 4 where the era had 32-bit machines.
-    pub word: u64,
-    /// CPUs: possible, online and present ones are the same.
-    pub cpus: u64,
-}
-
-impl Shape {
-    /// The machines that run here: 64-bit, 4 KiB pages.
-    pub fn of_cpus(cpus: usize) -> Shape {
-        Shape { page_size: PAGE_SIZE, line: LINE, word: WORD, cpus: cpus as u64 }
-    }
-    /// Smallest order whose block holds `bytes`.
-    fn order_for(&self, bytes: u64) -> u32 {
-        fls(bytes.max(1).div_ceil(self.page_size) - 1)
-    }
-    fn bytes(&self, order: u32) -> u64 {
-        self.page_size << order
-    }
-}
 
 /// A cache to be made: what the creator asked for, and what the allocator adds.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +67,11 @@ impl Layout {
             let right = format!("0 or a power of two up to {}: slabs are aligned to pages", shape.page_size);
             return Err(Error::new("cache.align", spec.align, right));
         }
-        let layout = Self::with_debug(asked, asked.debug, policy, shape)?;
+        let layout = match Self::with_debug(asked, asked.debug, policy, shape) {
+            // The largest kmalloc class of 2.6.22 fills the largest block: with debug fields the kernel would not boot.
+            Err(_) if asked.kmalloc => Self::with_debug(asked, asked.debug.without_metadata(), policy, shape)?,
+            made => made?,
+        };
         let grown = asked.debug.spare_order && shape.order_for(layout.slot) > shape.order_for(spec.size);
         if grown { Self::with_debug(asked, asked.debug.without_metadata(), policy, shape) } else { Ok(layout) }
     }

@@ -272,6 +272,10 @@ pub struct Tunables {
     pub kmalloc_max: u64,
     /// kmalloc caches of few objects a page get order 3 at least (2.6.25).
     pub kmalloc_order3: bool,
+    /// Every kmalloc class exists sixteen times, and the place of a call says which it takes from: an overflow meets fewer
+    /// strangers, at the price of partly filled slabs (kernel: RANDOM_KMALLOC_CACHES, 6.6). Here the bytes asked for stand
+    /// for the place.
+    pub kmalloc_random: bool,
     /// Caches of equal slots share their slabs (kernel: off with slub_nomerge).
     pub merge: bool,
     /// See [`MergeWalk`].
@@ -305,7 +309,8 @@ pub struct Tunables {
 }
 
 /// How a debug cache's objects are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DebugPath {
     /// From the cpu slab's own list, under the slab lock; the private list stays empty (2.6.22).
     CpuSlab,
@@ -316,7 +321,8 @@ pub enum DebugPath {
 }
 
 /// What a kmalloc cache is aligned to besides a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KmallocAlign {
     /// Nothing.
     None,
@@ -327,7 +333,8 @@ pub enum KmallocAlign {
 }
 
 /// What a shrink does with the order of a partial list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ShrinkSort {
     /// Sorts all, fullest first, if more than this many remain.
     AllAbove(usize),
@@ -336,7 +343,8 @@ pub enum ShrinkSort {
 }
 
 /// How bulk operations go and count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Bulk {
     /// One by one.
     Loop,
@@ -347,7 +355,8 @@ pub enum Bulk {
 }
 
 /// The two forms of sheaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SheafForm {
     /// Over cpu slabs (6.18).
     OverCpuSlabs,
@@ -356,9 +365,10 @@ pub enum SheafForm {
 }
 
 /// One release of SLUB as a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Policy {
     /// What a user may replace.
+    #[serde(flatten)]
     pub t: Tunables,
     /// Most objects of a slab (kernel: MAX_OBJS_PER_PAGE).
     pub max_objects: Option<u64>,
@@ -389,6 +399,7 @@ pub struct Policy {
     /// The release has `/proc/slabinfo`.
     pub slabinfo: bool,
     /// Its event counters, in the order of its files.
+    #[serde(skip)]
     pub stats: &'static [Stat],
 }
 
@@ -404,6 +415,10 @@ impl Policy {
     pub fn on_pages(mut self, page_size: u64) -> Policy {
         if page_size > 4096 && matches!(self.t.min_objects, MinObjects::Objects(_)) {
             (self.t.max_order, self.t.min_objects) = (2, MinObjects::Objects(8));
+        }
+        // Limits of up to two pages are given in pages (slub.md §6).
+        if self.t.kmalloc_max <= 2 * 4096 {
+            self.t.kmalloc_max = self.t.kmalloc_max * page_size / 4096;
         }
         self
     }

@@ -140,7 +140,7 @@ fn length<M: Machine>(pages: &Pages<'_, M>, mut at: Option<Addr>, links: Links, 
 }
 
 /// The kernel's flag word of a cache. The numbers of the flags are the release's.
-fn flags(spec: &CacheSpec, layout: &Layout, policy: &Policy) -> u64 {
+pub(super) fn flags(spec: &CacheSpec, layout: &Layout, policy: &Policy) -> u64 {
     let bit = |on: bool, mask: u64| if on { mask } else { 0 };
     let d = layout.debug;
     if policy.sheaves.is_some() {
@@ -250,13 +250,15 @@ impl<M: Machine> Slub<'_, M> {
 }
 
 impl<M: Machine> Cache<M> {
+    /// The alignment that a cache shows: up to 2.6.31 it remembers the one asked for.
+    pub(super) fn shown_align(&self, policy: &Policy) -> u64 {
+        if policy.t.slow_path == SlowPath::Locked { self.spec.align } else { self.layout.align }
+    }
     fn geometry(&self, policy: &Policy) -> Value {
         let l = &self.layout;
-        // Up to 2.6.31 a cache remembers the alignment asked for.
-        let align = if policy.t.slow_path == SlowPath::Locked { self.spec.align } else { l.align };
         json!({
             "object_size": l.object_size,
-            "align": align,
+            "align": self.shown_align(policy),
             "slab_size": l.slot,
             "inuse": l.inuse,
             "fp_offset": l.offset,

@@ -23,16 +23,6 @@ const FROZEN: u64 = 1 << 32;
 const GENERATION: u64 = 1 << 33;
 
 impl SlabWord {
-    /// What the word of a model holds.
-    #[cfg(loom)]
-    pub(super) fn of_raw(raw: u64) -> SlabWord {
-        SlabWord(raw)
-    }
-    /// As it is stored there.
-    #[cfg(loom)]
-    pub(super) fn raw(self) -> u64 {
-        self.0
-    }
     /// Index of the first free object.
     pub(super) fn head(self) -> Option<u64> {
         (self.0 & 0xffff).checked_sub(1)
@@ -54,10 +44,11 @@ impl SlabWord {
 }
 
 impl Slab {
-    /// The word as it is now, its line already paid for. A point of interaction: others may have changed it.
+    /// The word as it is now, its line already paid for. A point of interaction: others may have changed it. Acquire: who pops
+    /// the head reads its free pointer before the exchange, and must find what was pushed with the head.
     pub(super) fn read<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu) -> SlabWord {
         cpu.interact();
-        SlabWord(pages.peek(self.0, Field::Counters))
+        SlabWord(pages.arena().peek_acquire(pages.field(self.0, Field::Counters)))
     }
     /// Replaces `old` by `new` in one locked operation; false if it is not `old` any more.
     pub(super) fn exchange<M: Machine>(self, pages: &Pages<'_, M>, cpu: &M::Cpu, old: SlabWord, new: SlabWord) -> bool {

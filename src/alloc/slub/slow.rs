@@ -15,8 +15,8 @@ use super::word::Slab;
 use super::{Cache, Slub};
 use crate::alloc::{Destroyed, Stat};
 use crate::machine::{Addr, Cpu, Event, Machine, cost};
-use crate::page::{Page, PageFlags};
-use crate::spec::Request;
+use crate::page::{Asker, Page, PageFlags};
+use crate::spec::{CacheId, Request};
 use crate::units::{Order, Picos, RCU_GRACE};
 
 /// Slabs returned at once after it.
@@ -27,7 +27,7 @@ impl<M: Machine> Slub<'_, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
-        cpu.leave_fast_path();
+        // A hit in a sheaf is a fast path too; what lies beyond says that it is none.
         assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
         if cache.limits.sheaf_capacity > 0
             && let Some(object) = self.alloc_sheaf(cpu, cache, want)
@@ -132,18 +132,21 @@ impl<M: Machine> Slub<'_, M> {
             cpu.spend(Event::IrqDisableEnable);
         }
         let layout = &cache.layout;
+        let asker = Asker::Cache(CacheId(cache.index as u32));
+        let light_block =
+            |order| self.one_block(cpu, order, want, PageFlags { no_retry: true, asker, ..PageFlags::default() });
         let page = match self.policy.t.order_fallback {
-            OrderFallback::MinOrder => self.one_block(cpu, layout.order, want, true).or_else(|| {
+            OrderFallback::MinOrder => light_block(layout.order).or_else(|| {
                 let page = if light {
-                    self.one_block(cpu, layout.min_order, want, true)?
+                    light_block(layout.min_order)?
                 } else {
-                    self.alloc_block(cpu, layout.min_order, want)?
+                    self.alloc_block(cpu, layout.min_order, want, asker)?
                 };
                 cache.count(cpu, Stat::OrderFallback);
                 Some(page)
             })?,
-            _ if light => self.one_block(cpu, layout.order, want, true)?,
-            _ => self.alloc_block(cpu, layout.order, want)?,
+            _ if light => light_block(layout.order)?,
+            _ => self.alloc_block(cpu, layout.order, want, asker)?,
         };
         let objects = if page.order() == layout.order { layout.objects } else { layout.min_objects };
         let order = page.order();
@@ -184,8 +187,9 @@ impl<M: Machine> Slub<'_, M> {
     }
 
     /// Asks for pages; a caller that may sleep shrinks every cache once before it gives up (page-allocator.md §19.6).
-    pub(super) fn alloc_block(&self, cpu: &M::Cpu, order: Order, want: Request) -> Option<Page> {
-        let page = self.one_block(cpu, order, want, false);
+    pub(super) fn alloc_block(&self, cpu: &M::Cpu, order: Order, want: Request, asker: Asker) -> Option<Page> {
+        let flags = PageFlags { asker, ..PageFlags::default() };
+        let page = self.one_block(cpu, order, want, PageFlags { reclaims: !want.atomic, ..flags });
         if page.is_some() || want.atomic {
             return page;
         }
@@ -193,17 +197,12 @@ impl<M: Machine> Slub<'_, M> {
             self.shrink_cache(cpu, cache);
         }
         self.pages.drain_local(cpu);
-        self.one_block(cpu, order, want, false)
+        self.one_block(cpu, order, want, flags)
     }
 
-    fn one_block(&self, cpu: &M::Cpu, order: Order, want: Request, no_retry: bool) -> Option<Page> {
-        let flags = PageFlags {
-            atomic: want.atomic,
-            this_node: want.this_node,
-            compound: order.0 > 0,
-            no_retry,
-            ..PageFlags::default()
-        };
+    fn one_block(&self, cpu: &M::Cpu, order: Order, want: Request, flags: PageFlags) -> Option<Page> {
+        let Request { atomic, this_node, .. } = want;
+        let flags = PageFlags { atomic, this_node, compound: order.0 > 0, ..flags };
         self.pages.alloc_pages(cpu, order, want.node, flags)
     }
 

@@ -1,5 +1,6 @@
-//! Any sequence, in every era: random operations on 4 CPUs and 2 nodes that share little memory, so that pages run out; local
-//! and remote frees, named nodes, bulk, RCU-deferred frees, prefilled sheaves, shrinks. Afterwards:
+//! Any sequence, in every era: random operations on 4 CPUs and 2 nodes that share little memory, so that pages run out, and of
+//! whose page requests one in [`FAILING`] fails besides; local and remote frees, named nodes, bulk, RCU-deferred frees,
+//! prefilled sheaves, shrinks. Afterwards:
 //!
 //! 1. no object was handed out while somebody held it;
 //! 2. `verify()` of slabs and pages holds;
@@ -24,6 +25,8 @@ use crate::units::Order;
 /// Operations of each CPU in the short form, and of all four in the long one.
 const SHORT: u64 = 4_000;
 const MILLION: u64 = 1_000_000;
+/// One page request in so many fails.
+const FAILING: u64 = 20;
 /// Blocks of 16 pages that are left to the allocator.
 const SPARE: usize = 40;
 
@@ -121,7 +124,8 @@ impl<M: Machine> Soak<'_, '_, M> {
             12..=214 => {
                 let node = (below(4) == 0).then(|| NodeId(below(nodes) as u16));
                 let this_node = node.is_some() && below(2) == 0;
-                let want = Request { node, this_node, zero: below(8) == 0, atomic: below(2) == 0 };
+                let want =
+                    Request { node, this_node, zero: below(8) == 0, atomic: below(2) == 0, ..Request::default() };
                 self.take(cpu, below(self.caches.len() as u64) as usize, want);
             }
             _ => {
@@ -194,6 +198,37 @@ fn identities<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId, asked: &[Asked]) 
     assert_eq!(parked, cache.in_sheaves(), "{name}: objects put into sheaves, taken out, and there");
 }
 
+/// Per cache and CPU: slabs that became the CPU's, as cpu slab or on its partial list, are those it gave up and those it has.
+/// 3.2 does not count what a drain keeps, and later a debug cache has no cpu slabs.
+fn cpu_slabs_add_up<M: Machine>(slub: &mut Slub<'_, M>, id: CacheId) {
+    let policy = slub.policy;
+    let counters = slub.counters(id);
+    let cache = &mut slub.caches[id.0 as usize];
+    let (single, debug, name) = (cache.single, cache.layout.debug.any(), cache.spec.name.clone());
+    let lists = policy.has_cpu_partial() && !debug;
+    if single || (lists && policy.t.cpu_partial_count == CpuPartialCount::Objects) {
+        return;
+    }
+    let had: Vec<u64> = cache.cpus.iter_mut().map(|(_, c)| u64::from(c.own().is_some()) + c.partial.len()).collect();
+    for (cpu, (c, has)) in counters.iter().zip(had).enumerate() {
+        let sum = |stats: &[Stat]| stats.iter().map(|s| c.get(*s)).sum::<u64>();
+        let mut came = sum(&[Stat::AllocFromPartial, Stat::AllocSlab]);
+        let mut went = sum(&[
+            Stat::DeactivateFull,
+            Stat::DeactivateEmpty,
+            Stat::DeactivateToHead,
+            Stat::DeactivateToTail,
+            Stat::DeactivateBypass,
+        ]);
+        if lists {
+            // The first free of a full slab brings it, a drain that keeps it is its only other way to a node's list.
+            came += sum(&[Stat::CpuPartialFree, Stat::CpuPartialNode]);
+            went += sum(&[Stat::FreeAddPartial]);
+        }
+        assert_eq!(came, went + has, "{name}: slabs of CPU {cpu} that came, went, and are there");
+    }
+}
+
 fn soak<M: Machine>(machine: &M, config: &Config, ops: u64) {
     let mut pages = Pages::new(machine, PageModel::HotCold).expect("pages");
     let (cpus, nodes) = (machine.topology().cpus(), machine.topology().nodes() as u64);
@@ -226,6 +261,7 @@ fn soak<M: Machine>(machine: &M, config: &Config, ops: u64) {
         marks: AtomicU64::new(1 << 48),
         asked: Mutex::new(asked),
     };
+    pages.fail_one_in(FAILING);
     machine.boot(|cpu| {
         for _ in 0..ops {
             cpu.serve();
@@ -233,11 +269,16 @@ fn soak<M: Machine>(machine: &M, config: &Config, ops: u64) {
         }
         while cpu.idle(None) != Wakeup::Quiet {}
     });
+    pages.fail_one_in(0);
+    assert!(pages.struck() > 10, "{} page requests failed", pages.struck());
     let (held, asked) = (soak.held.into_inner().unwrap(), soak.asked.into_inner().unwrap());
     slub.verify().expect("sound slabs");
     for cache in 0..SINGLES {
         let of_cpus: Vec<Asked> = asked.iter().map(|a| a[cache]).collect();
         identities(&mut slub, caches[cache], &of_cpus);
+    }
+    for id in &caches {
+        cpu_slabs_add_up(&mut slub, *id);
     }
     machine.boot(|cpu| {
         if cpu.id() == CpuId(0) {
@@ -276,6 +317,7 @@ fn configurations() -> Vec<Config> {
         json!({ "era": "6.1", "cpu_partial": "none" }),
         json!({ "era": "6.1", "freelist_hardened": true, "freelist_random": true }),
         json!({ "era": "6.1", "debug": "FZPU" }),
+        json!({ "era": "6.8", "kmalloc_random": true }),
         json!({ "era": "6.18", "sheaf_capacity": 32 }),
         json!({ "era": "6.18", "sheaf_capacity": 5, "barn_max_full": 1, "barn_max_empty": 0 }),
         json!({ "era": "7.1", "sheaf_capacity": "none" }),

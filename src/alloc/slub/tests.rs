@@ -30,12 +30,12 @@ fn sim(cpus: u64, nodes: u64, schedule: Schedule) -> Sim {
     Sim::new(&hardware, schedule).expect("a machine")
 }
 
-fn config(given: serde_json::Value) -> Config {
+pub(super) fn config(given: serde_json::Value) -> Config {
     Config::from_json(&given).expect("a configuration")
 }
 
 /// Runs `body` with an allocator of `config` on a small machine, then checks slabs and pages.
-fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mut Slub<'_, Sim>)) {
+pub(super) fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mut Slub<'_, Sim>)) {
     let sim = sim(cpus, nodes, Schedule::default());
     let mut pages = Pages::new(&sim, PageModel::HotCold).expect("pages");
     let mut slub = Slub::new(&pages, config).expect("an allocator");
@@ -46,7 +46,7 @@ fn with_slub(cpus: u64, nodes: u64, config: &Config, body: impl FnOnce(&Sim, &mu
 }
 
 /// Runs `f` on CPU `on` while the others serve.
-fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync) -> R {
+pub(super) fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync) -> R {
     let result = Mutex::new(None);
     machine.boot(|cpu| {
         if cpu.id().0 == on {
@@ -59,19 +59,19 @@ fn on<M: Machine, R: Send>(machine: &M, on: u16, f: impl Fn(&M::Cpu) -> R + Sync
     result.into_inner().unwrap().expect("that CPU exists")
 }
 
-fn take(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize) -> Vec<Addr> {
+pub(super) fn take(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize) -> Vec<Addr> {
     take_from(slub, sim, cpu, id, n, Request::default())
 }
 fn take_from(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, n: usize, want: Request) -> Vec<Addr> {
     on(sim, cpu, |c| (0..n).map(|_| slub.alloc(c, id, want).expect("memory").addr()).collect())
 }
-fn give(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, objects: &[Addr]) {
+pub(super) fn give(slub: &Slub<'_, Sim>, sim: &Sim, cpu: u16, id: CacheId, objects: &[Addr]) {
     on(sim, cpu, |c| objects.iter().for_each(|o| slub.free(c, id, Object::at(*o))));
 }
-fn stat(slub: &mut Slub<'_, Sim>, id: CacheId, cpu: usize, stat: Stat) -> u64 {
+pub(super) fn stat(slub: &mut Slub<'_, Sim>, id: CacheId, cpu: usize, stat: Stat) -> u64 {
     slub.counters(id)[cpu].get(stat)
 }
-fn partial_inuse(slub: &mut Slub<'_, Sim>, id: CacheId, node: usize) -> Vec<u64> {
+pub(super) fn partial_inuse(slub: &mut Slub<'_, Sim>, id: CacheId, node: usize) -> Vec<u64> {
     serde_json::from_value(slub.state(id)["node"][node]["partial_inuse"].clone()).unwrap()
 }
 
@@ -88,6 +88,32 @@ fn a_fresh_slab_is_handed_out_ascending_and_a_freed_object_comes_back_first() {
             [Stat::AllocFastpath, Stat::AllocSlowpath, Stat::AllocSlab, Stat::FreeFastpath, Stat::FreeSlowpath];
         assert_eq!(counts.map(|s| stat(slub, id, 0, s)), [39, 1, 1, 1, 0]);
     });
+}
+
+#[test]
+fn the_files_of_a_cache_read_as_the_kernel_s() {
+    let look = |era: &str, names: &[&str]| -> Vec<String> {
+        let mut seen = Vec::new();
+        with_slub(2, 1, &config(json!({ "era": era, "per_cache": "other:min_partial=7" })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec { ctor: true, ..CacheSpec::new("test", 100) }).unwrap();
+            let taken = take(slub, sim, 0, id, 45);
+            give(slub, sim, 1, id, &taken[..2]);
+            let files = slub.sysfs(id).unwrap();
+            seen = names.iter().map(|n| files.get(*n).map_or("none", |v| v.as_str().unwrap()).to_string()).collect();
+            let other = slub.create_cache(CacheSpec::new("other", 100)).unwrap();
+            assert!(era == "2.6.24" || slub.sysfs(other).unwrap()["min_partial"] == "7");
+            give(slub, sim, 0, id, &taken[2..]);
+        });
+        seen
+    };
+    let names =
+        ["object_size", "slab_size", "ctor", "slabs", "cpu_slabs", "free_slowpath", "cpu_partial", "defrag_ratio"];
+    assert_eq!(look("2.6.24", &names), ["100", "112", "test_ctor", "2 N0=2", "1 N0=1", "none", "none", "10"]);
+    assert_eq!(look("6.1", &names), ["100", "112", "test_ctor", "2 N0=2", "2 N0=2", "2 C1=2", "120", "none"]);
+    let later = ["slabs_cpu_partial", "objects", "total_objects", "partial", "sheaf_capacity", "cmpxchg_double_fail"];
+    assert_eq!(look("6.1", &later), ["18(1) C1=18(1)", "72 N0=72", "72 N0=72", "0", "none", "0"]);
+    assert_eq!(look("3.2", &later)[0], "1(1) C1=1(1)", "free objects as they were when the slab was put there");
+    assert_eq!(look("7.1", &later)[0], "0(0)");
 }
 
 #[test]
@@ -563,8 +589,12 @@ fn any_sequence<M: Machine>(machine: &M, config: &Config, ops: u64, seed: u64) {
                 0 => slub.shrink(cpu, caches[stream.below(5) as usize]),
                 1..=52 => {
                     let node = (stream.below(4) == 0).then(|| NodeId(stream.below(nodes) as u16));
-                    let want =
-                        Request { node, this_node: stream.below(2) == 0, zero: false, atomic: stream.below(2) == 0 };
+                    let want = Request {
+                        node,
+                        this_node: stream.below(2) == 0,
+                        atomic: stream.below(2) == 0,
+                        ..Request::default()
+                    };
                     let class = stream.below(7) as usize;
                     let (id, object) = match caches.get(class) {
                         Some(id) => (*id, slub.alloc(cpu, *id, want)),

@@ -29,8 +29,8 @@ impl<M: Machine> Slub<'_, M> {
     pub(super) fn verify_all(&mut self) -> Result<(), Corruption> {
         let pages = self.pages;
         let mut owned: Vec<Vec<Slab>> = vec![Vec::new(); self.caches.len()];
-        for pfn in 0..pages.frames() {
-            let slab = Slab(Pfn(pfn as u32));
+        for slab in pages.taken_frames().map(Slab) {
+            let pfn = slab.0.0;
             if let Some(owner) = slab.owner(pages) {
                 let known = owner < owned.len();
                 ensure!(known, format!("slab {pfn}"), "owner {owner}, but there are {} caches", owned.len());
@@ -40,7 +40,7 @@ impl<M: Machine> Slub<'_, M> {
         let (policy, shape) = (self.policy, self.shape);
         for (i, (cache, slabs)) in self.caches.iter_mut().zip(owned).enumerate() {
             let asked =
-                Asked { spec: &cache.spec, kmalloc: i < self.kmalloc_classes, debug: self.debug.of(&cache.spec.name) };
+                Asked { spec: &cache.spec, kmalloc: i < self.kmalloc_caches, debug: self.debug.of(&cache.spec.name) };
             let fresh =
                 Layout::new(asked, &policy, &shape).map_err(|e| Corruption::new(&cache.spec.name, e.to_string()))?;
             // The order may have been changed at run time.

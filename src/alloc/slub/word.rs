@@ -155,7 +155,7 @@ impl Slab {
     /// 0 in pages that are no slabs.
     #[inline]
     pub(super) fn with_mark<M: Machine>(pages: &Pages<'_, M>, cpu: &M::Cpu, object: Addr) -> (Slab, u64) {
-        let (head, mark) = pages.head_owner(cpu, object);
+        let (head, [mark]) = pages.head_with(cpu, object, [Field::Owner]);
         (Slab(head), mark)
     }
     /// What the page of a slab with this mark is.

@@ -1,4 +1,8 @@
-//! Machines by name: one TOML file each, every value with unit, source and confidence.
+//! Machines by name: one TOML file each, every value with unit, source and confidence; and machines from files of the same
+//! form.
+
+mod check;
+mod file;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -34,8 +38,22 @@ const MAX_FIGURE: f64 = 1e9;
 pub const MIN_NODE_BYTES: u64 = 8 << 20;
 
 /// Other names of figures, as a machine to order is usually described.
-const ALIASES: [(&str, &str); 4] =
+pub const ALIASES: [(&str, &str); 4] =
     [("threads_per_core", "smt"), ("nodes", "numa_nodes"), ("clock_ghz", "freq"), ("l2_kb", "l2")];
+/// Latencies: a machine that has one of them has it above 0.
+const LATENCIES: [&str; 11] = [
+    "l1_lat",
+    "l1_amortised",
+    "l2_lat",
+    "llc_lat",
+    "mem_local",
+    "mem_remote",
+    "dirty_smt",
+    "dirty_same_l2",
+    "dirty_same_socket",
+    "dirty_cross_ccd_same_socket",
+    "dirty_cross_socket",
+];
 /// Figures that make a machine to order when they are set: its kernel is then the newest one.
 const SHAPE: [&str; 4] = ["sockets", "cores_per_socket", "smt", "numa_nodes"];
 /// The figures that are words of a list, and the lists.
@@ -81,11 +99,14 @@ pub struct Value {
     pub source: String,
 }
 
+/// Every figure of a machine by name.
+pub type Figures = BTreeMap<String, Value>;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     name: String,
-    values: BTreeMap<String, Value>,
+    values: Figures,
 }
 
 /// All figures of one simulated machine, and how many of its CPUs are used.
@@ -94,7 +115,7 @@ pub struct Machinery {
     /// Name of the preset it is, or derives from.
     pub name: String,
     /// Every figure by name.
-    pub values: BTreeMap<String, Value>,
+    pub values: Figures,
     /// CPUs used.
     pub cpus: u64,
     /// Which of them: `spread` over sockets first, or `packed` in order of number.
@@ -145,27 +166,43 @@ impl Machinery {
             known.push("native");
             return Err(Error::unknown("machine", name, &known));
         };
-        let mut values = file.values.clone();
+        Machinery::of(&file.name, file.values.clone(), overrides, cpus, placement)
+    }
+
+    /// A machine of a file: `given` is its table of values (JSON), the rest as for a preset.
+    pub fn from_file(
+        name: &str,
+        given: &serde_json::Value,
+        overrides: &BTreeMap<String, Scalar>,
+        cpus: Option<u64>,
+        placement: Placement,
+    ) -> Result<Machinery, Error> {
+        let values = file::figures(given)?;
+        if name == "native" || built_in(name).is_some_and(|preset| preset.values != values) {
+            let right = "a name of its own: there is a machine of this name with other figures";
+            return Err(Error::new("machine", format!("{name:?}"), right));
+        }
+        Machinery::of(name, values, overrides, cpus, placement)
+    }
+
+    fn of(
+        name: &str,
+        mut values: Figures,
+        overrides: &BTreeMap<String, Scalar>,
+        cpus: Option<u64>,
+        placement: Placement,
+    ) -> Result<Machinery, Error> {
         for (given, value) in overrides {
             let key = ALIASES.iter().find(|(alias, _)| alias == given).map_or(given.as_str(), |(_, key)| key);
+            if key != given && overrides.contains_key(key) {
+                let right = format!("given once: machine.{key} is the same figure");
+                return Err(Error::new(format!("machine.{given}"), scalar(value), right));
+            }
             let Some(old) = values.get_mut(key) else {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
             };
-            if matches!(value, Scalar::Number(n) if !(0.0..=MAX_FIGURE).contains(n)) {
-                return Err(Error::new(
-                    format!("machine.{key}"),
-                    scalar(value),
-                    "a number from 0 or more to a billion",
-                ));
-            }
-            if std::mem::discriminant(&old.value) != std::mem::discriminant(value) {
-                return Err(Error::new(
-                    format!("machine.{key}"),
-                    scalar(value),
-                    format!("the kind of {}", scalar(&old.value)),
-                ));
-            }
+            acceptable(key, value, old)?;
             old.value = value.clone();
             old.confidence = "set".into();
             old.source = "set by the user".into();
@@ -201,7 +238,7 @@ impl Machinery {
             let arena = values.get_mut("arena_per_node").expect("every preset has it");
             (arena.value, arena.source) = (Scalar::Number(gib * 1024.0 / nodes), "memory, which the user set".into());
         }
-        let mut machinery = Machinery { name: file.name.clone(), values, cpus: 0, placement };
+        let mut machinery = Machinery { name: name.to_string(), values, cpus: 0, placement };
         machinery.check_shape()?;
         let all = machinery.all_cpus();
         machinery.cpus = cpus.unwrap_or(all);
@@ -225,95 +262,6 @@ impl Machinery {
         ];
         let overrides = shape.map(|(key, value)| (key.to_string(), Scalar::Number(value))).into();
         Machinery::preset("opteron-2x4-2007", &overrides, None, Placement::Packed)
-    }
-
-    fn check_shape(&self) -> Result<(), Error> {
-        let count = |key: &str, low: u64, high: u64| {
-            let v = self.number(key)?;
-            let whole = v.fract() == 0.0 && v >= low as f64 && v <= high as f64;
-            if whole {
-                Ok(v as u64)
-            } else {
-                Err(Error::new(format!("machine.{key}"), v, format!("a whole number, {low}..{high}")))
-            }
-        };
-        let sockets = count("sockets", 1, MAX_CPUS)?;
-        let cores = count("cores_per_socket", 1, MAX_CPUS)?;
-        let threads = count("smt", 1, 2)?;
-        let nodes = count("numa_nodes", 1, 16)?;
-        let shared = count("l2_shared_by_cores", 1, MAX_CPUS)?;
-        if sockets * cores > MAX_CPUS {
-            return Err(Error::new(
-                "machine.sockets × machine.cores_per_socket",
-                sockets * cores,
-                format!("at most {MAX_CPUS} CPUs"),
-            ));
-        }
-        if sockets * cores * threads > MAX_CPUS {
-            let cpus = sockets * cores * threads;
-            return Err(Error::new("machine.smt", threads, format!("1: {cpus} CPUs are more than {MAX_CPUS}")));
-        }
-        let per_socket = sockets % nodes == 0 || (nodes % sockets == 0 && cores % (nodes / sockets) == 0);
-        if !per_socket {
-            return Err(Error::new(
-                "machine.numa_nodes",
-                nodes,
-                format!("1, or sockets ({sockets}) divided evenly among nodes or nodes among sockets"),
-            ));
-        }
-        let empty = count("memoryless_nodes", 0, 15)?;
-        if empty >= nodes {
-            return Err(Error::new("machine.memoryless_nodes", empty, format!("fewer than the {nodes} nodes")));
-        }
-        for (key, words) in WORDS {
-            if let Some(word) = self.word(key)
-                && !words.contains(&word.as_str())
-            {
-                return Err(Error::unknown(&format!("machine.{key}"), &word, words));
-            }
-        }
-        let kernel = self.word("kernel").unwrap_or_default();
-        if release(&kernel).is_none() {
-            return Err(Error::new("machine.kernel", format!("{kernel:?}"), "a release: 2.6.24, 2.6.28, 3.0, 6.18, …"));
-        }
-        if cores % shared != 0 {
-            return Err(Error::new(
-                "machine.l2_shared_by_cores",
-                shared,
-                format!("a divisor of cores_per_socket ({cores})"),
-            ));
-        }
-        let freq = self.number("freq")?;
-        if !(0.01..=100.0).contains(&freq) {
-            return Err(Error::new("machine.freq", freq, "0.01..100 GHz"));
-        }
-        for (key, high) in [
-            ("residency_kappa", 1.0),
-            ("store_overlap", 1.0),
-            ("group_rest", 1.0),
-            ("idle_scale", 1000.0),
-            ("smt_speed", 1.0),
-            ("governor_low", 1.0),
-        ] {
-            if self.number(key)? > high {
-                return Err(Error::new(format!("machine.{key}"), self.number(key)?, format!("0..{high}")));
-            }
-        }
-        for key in ["cpi", "copy_bw_hot", "l1d", "l2", "payload_mlp", "smt_speed", "governor_low", "governor_sample"] {
-            if self.number(key)? <= 0.0 {
-                return Err(Error::new(format!("machine.{key}"), self.number(key)?, "more than 0"));
-            }
-        }
-        let node_bytes = self.node_bytes()?;
-        if node_bytes < MIN_NODE_BYTES {
-            let mib = node_bytes as f64 / (1 << 20) as f64;
-            return Err(Error::new(
-                "machine.arena_per_node",
-                format!("{mib} MiB"),
-                format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20),
-            ));
-        }
-        Ok(())
     }
 
     /// A figure that must be a number.
@@ -401,6 +349,18 @@ impl Machinery {
     }
 }
 
+/// Refuses a value that figure `key` cannot have: of another kind than `like`, negative, or too large.
+fn acceptable(key: &str, value: &Scalar, like: &Value) -> Result<(), Error> {
+    if matches!(value, Scalar::Number(n) if !(0.0..=MAX_FIGURE).contains(n)) {
+        return Err(Error::new(format!("machine.{key}"), scalar(value), "a number from 0 or more to a billion"));
+    }
+    if std::mem::discriminant(&like.value) != std::mem::discriminant(value) {
+        let right = format!("the kind of {}", scalar(&like.value));
+        return Err(Error::new(format!("machine.{key}"), scalar(value), right));
+    }
+    Ok(())
+}
+
 /// A value as the user would write it.
 pub fn scalar(v: &Scalar) -> String {
     match v {
@@ -486,6 +446,83 @@ mod tests {
     }
 
     #[test]
+    fn two_threads_a_core_are_refused_where_they_are_more_cpus_than_a_machine_has() {
+        for (name, cpus) in [("epyc-milan-2x64", 256), ("epyc-genoa-2x96", 384), ("xeon-spr-2x56", 224)] {
+            let with = |smt: f64| {
+                let o = BTreeMap::from([("smt".to_string(), Scalar::Number(smt))]);
+                Machinery::preset(name, &o, None, Placement::Spread).map(|m| m.all_cpus())
+            };
+            assert_eq!(with(1.0).unwrap(), cpus / 2);
+            let e = with(2.0).unwrap_err().to_string();
+            assert_eq!(e, format!("machine.smt = 2: 1: {cpus} CPUs are more than 192"));
+        }
+    }
+
+    /// The values of a preset as a file has them.
+    fn as_file(name: &str) -> serde_json::Value {
+        serde_json::to_value(&built_in(name).unwrap().values).unwrap()
+    }
+
+    fn from_file(name: &str, values: &serde_json::Value) -> Result<Machinery, Error> {
+        Machinery::from_file(name, values, &BTreeMap::new(), None, Placement::Spread)
+    }
+
+    #[test]
+    fn a_file_of_a_preset_is_that_preset() {
+        for name in names() {
+            let preset = Machinery::preset(name, &BTreeMap::new(), None, Placement::Spread).unwrap();
+            assert_eq!(from_file(name, &as_file(name)).unwrap(), preset);
+            let mut alone = as_file(name);
+            // The model's factors need not be named.
+            parse(MODEL).values.keys().for_each(|k| {
+                alone.as_object_mut().unwrap().remove(k);
+            });
+            from_file("mine", &alone).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_is_refused_by_the_key_that_is_wrong() {
+        use serde_json::json;
+        let good = json!({ "value": 95.0, "unit": "ns", "confidence": "low", "source": "measured here" });
+        let changed = |field: &str, value: serde_json::Value| {
+            let mut figure = good.clone();
+            match value {
+                serde_json::Value::Null => drop(figure.as_object_mut().unwrap().remove(field)),
+                value => figure[field] = value,
+            }
+            figure
+        };
+        for (key, figure, part) in [
+            ("mem_locl", good.clone(), "did you mean \"mem_local\""),
+            ("mem_local", changed("source", json!(null)), "machine.mem_local.source = nothing: where the figure comes"),
+            ("mem_local", changed("source", json!(" ")), "machine.mem_local.source"),
+            ("mem_local", changed("unit", json!("us")), "machine.mem_local.unit = \"us\": \"ns\""),
+            ("mem_local", changed("confidence", json!("sure")), "machine.mem_local.confidence"),
+            ("mem_local", changed("sorce", json!("x")), "did you mean \"source\""),
+            ("mem_local", changed("value", json!(-95)), "machine.mem_local = -95: a number from 0"),
+            ("mem_local", changed("value", json!(0)), "machine.mem_local = 0: more than 0"),
+            ("mem_local", changed("value", json!("fast")), "machine.mem_local = \"fast\": the kind of"),
+            ("mem_local", json!(95), "machine.mem_local = 95: a table"),
+            ("sockets", json!(null), "machine.sockets = nothing: a figure that every machine has"),
+        ] {
+            let mut values = as_file("opteron-2x4-2007");
+            match figure {
+                serde_json::Value::Null => drop(values.as_object_mut().unwrap().remove(key)),
+                figure => values[key] = figure,
+            }
+            let e = from_file("mine", &values).unwrap_err().to_string();
+            assert!(e.contains(part), "{key}: {e}");
+        }
+        let mut other = as_file("opteron-2x4-2007");
+        other["mem_local"] = good;
+        other["mem_local"]["value"] = json!(90.0);
+        let e = from_file("opteron-2x4-2007", &other).unwrap_err().to_string();
+        assert!(e.contains("a name of its own"), "{e}");
+        assert_eq!(from_file("mine", &other).unwrap().number("mem_local").unwrap(), 90.0);
+    }
+
+    #[test]
     fn impossible_machines_are_refused_by_name() {
         for (cpus, part) in [(0, "machine.cpus = 0"), (9, "1..8"), (100_000, "1..8")] {
             assert!(opteron(Some(cpus), Placement::Spread).unwrap_err().to_string().contains(part));
@@ -499,6 +536,10 @@ mod tests {
             ("smt", 3.0, "machine.smt = 3: a whole number, 1..2"),
             ("memoryless_nodes", 2.0, "fewer than the 2 nodes"),
             ("cores_per_socket", 97.0, "at most 192 CPUs"),
+            ("sockets", 193.0, "machine.sockets = 193"),
+            ("l2_lat", 0.0, "machine.l2_lat = 0: more than 0"),
+            ("mem_remote", 0.0, "machine.mem_remote = 0: more than 0"),
+            ("dirty_cross_socket", -3.0, "machine.dirty_cross_socket = -3"),
         ] {
             let o = BTreeMap::from([(key.to_string(), Scalar::Number(value))]);
             let e = Machinery::preset("opteron-2x4-2007", &o, None, Placement::Spread).unwrap_err().to_string();

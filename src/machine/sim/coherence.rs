@@ -79,8 +79,8 @@ pub(super) struct Coherence {
     l2_fills: Vec<u32>,
     llc_fills: Vec<u32>,
     distances: Vec<Distance>,
-    same_l2: Vec<u64>,
-    same_socket: Vec<u64>,
+    /// Of each CPU the CPUs at most so far away: same core, second-level cache, last-level cache, socket.
+    near: Vec<[u64; 4]>,
     group_shift: u32,
     /// Sets and ways instead of fill counts (residency = exact).
     exact: Option<Box<Exact>>,
@@ -89,6 +89,9 @@ pub(super) struct Coherence {
     sockets: Vec<usize>,
     node_starts: Vec<u64>,
     arena: u64,
+    /// Accesses that did not find the line in the own first-level cache: served by the second-level one, the last-level
+    /// one or another CPU's, memory.
+    pub(super) beyond_l1: [u64; 3],
     /// The last access moved a line from another CPU's cache, or took the others' copies away.
     pub(super) moved: bool,
 }
@@ -128,8 +131,11 @@ impl Coherence {
                 .collect(),
             l2_fills: vec![1 << 30; count(&|c| place(c).l2)],
             llc_fills: vec![1 << 30; count(&|c| place(c).llc)],
-            same_l2: (0..n).map(|c| mask(c, Distance::SameL2)).collect(),
-            same_socket: (0..n).map(|c| mask(c, Distance::CrossCcd)).collect(),
+            near: (0..n)
+                .map(|c| {
+                    [Distance::SameCore, Distance::SameL2, Distance::SameSocket, Distance::CrossCcd].map(|d| mask(c, d))
+                })
+                .collect(),
             distances,
             group_shift,
             exact: cost.exact.map(|shape| Box::new(Exact::new(t, shape))),
@@ -137,6 +143,7 @@ impl Coherence {
             sockets: (0..n).map(|c| usize::from(place(c).socket)).collect(),
             node_starts,
             arena,
+            beyond_l1: [0; 3],
             moved: false,
         })
     }
@@ -149,6 +156,21 @@ impl Coherence {
     pub(super) fn set_home(&mut self, addr: Addr, bytes: u64, node: NodeId) {
         for line in addr.line()..(addr.0 + bytes).div_ceil(LINE) {
             self.lines.at(line as usize)[0] = (NOBODY as u32) | u32::from(node.0) << 24;
+        }
+    }
+
+    /// How far the farthest of some sharers is from `cpu`; none: it is of the CPUs that share a bit with `cpu`.
+    fn farthest(&self, cpu: usize, sharers: u64) -> Distance {
+        if sharers == 0 {
+            return self.distance(cpu, (cpu ^ 1).min(self.cpus.len() - 1));
+        }
+        let beyond = self.near[cpu].map(|near| sharers & !near != 0);
+        match beyond {
+            [_, _, _, true] => Distance::CrossSocket,
+            [_, _, true, _] => Distance::CrossCcd,
+            [_, true, _, _] => Distance::SameSocket,
+            [true, ..] => Distance::SameL2,
+            _ => Distance::SameCore,
         }
     }
 
@@ -307,21 +329,20 @@ impl Coherence {
                 let read = self.level_latency(cost, cpu, level, home);
                 if !store {
                     (read, level, SHARED, sharers | me)
-                } else if sharers & !me == 0 {
-                    (read, level, MODIFIED, 0)
                 } else {
-                    let far = if sharers & !self.same_socket[cpu] != 0 {
-                        Distance::CrossSocket
-                    } else if sharers & !self.same_l2[cpu] != 0 {
-                        Distance::SameSocket
-                    } else {
-                        Distance::SameL2
-                    };
+                    // A shared line has at least two sharers, so somebody else has to give it up.
+                    let far = self.farthest(cpu, sharers & !me);
                     self.moved = true;
                     (Self::transfer(cost, far) + cost.shared_extra, level, MODIFIED, 0)
                 }
             }
         };
+        match level {
+            Level::L1 => {}
+            Level::L2 => self.beyond_l1[0] += 1,
+            Level::Llc => self.beyond_l1[1] += 1,
+            Level::Memory => self.beyond_l1[2] += 1,
+        }
         if self.exact.is_some() {
             self.use_exact(cpu, line, store, state, owner, sharers);
         }

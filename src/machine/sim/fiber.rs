@@ -14,10 +14,10 @@ use std::thread::ThreadId;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use super::World;
 use super::cost::IdleStates;
+use super::{Tally, World};
 use crate::machine::percpu::Mailboxes;
-use crate::machine::{Access, Addr, Arena, Cpu, Event, Operation, Section, Wakeup};
+use crate::machine::{Access, Addr, Arena, Cpu, Event, Operation, Path, Section, Wakeup};
 use crate::topology::Topology;
 use crate::units::{CpuId, Instr, NodeId, Picos};
 
@@ -85,6 +85,14 @@ impl SimCpu {
         // SAFETY: the mailboxes outlive the fiber this token lives in.
         unsafe { self.calls.as_ref() }
     }
+    /// What the machine was asked for so far.
+    pub fn tally(&self) -> Tally {
+        self.with(|w| w.tally)
+    }
+    /// How deep the operation under way has gone, if there is one.
+    pub fn reached(&self) -> Option<Path> {
+        self.with(|w| w.account.path(self.index()))
+    }
     /// Lets the others run; returns when this CPU is resumed.
     pub(super) fn suspend(&self) {
         if self.with(|w| w.dead) {
@@ -108,7 +116,9 @@ impl Cpu for SimCpu {
     #[inline]
     fn work(&self, instructions: Instr) {
         self.with(|w| {
+            w.tally.instructions += u64::from(instructions.0);
             let ps = w.cost_of(self.index()).instructions(instructions);
+            w.watched(self.index(), |e| e.instructions += u64::from(instructions.0));
             w.work(self.index(), ps);
         });
     }
@@ -118,7 +128,13 @@ impl Cpu for SimCpu {
     #[inline]
     fn spend(&self, event: Event) {
         self.with(|w| {
+            w.tally.events[event as usize] += 1;
             let ps = w.cost_of(self.index()).event(event);
+            w.watched(self.index(), |e| match event {
+                Event::IrqSaveRestore | Event::IrqDisableEnable => e.irq_pairs += 1,
+                Event::CmpxchgLocal => e.local_exchanges += 1,
+                _ => {}
+            });
             w.spend(self.index(), ps);
         });
     }
@@ -128,7 +144,7 @@ impl Cpu for SimCpu {
     }
     fn enter(&self, section: Section) -> Section {
         self.with(|w| {
-            let before = w.account.enter(self.index(), section);
+            let before = w.account.enter(self.index(), section, w.clocks[self.index()]);
             if section == Section::Pages && before != section && w.cost.page_extra > 0 {
                 w.work(self.index(), w.cost.page_extra);
             }
@@ -139,10 +155,15 @@ impl Cpu for SimCpu {
         self.with(|w| w.account.begin(self.index(), operation, w.clocks[self.index()]));
     }
     fn leave_fast_path(&self) {
-        self.with(|w| w.account.leave_fast_path(self.index()));
+        self.with(|w| w.account.leave_fast_path(self.index(), w.clocks[self.index()]));
     }
     fn end(&self) {
-        self.with(|w| w.account.end(self.index(), w.clocks[self.index()]));
+        self.with(|w| {
+            let took = w.account.end(self.index(), w.clocks[self.index()]);
+            if let (Some(took), Some(watch)) = (took, &mut w.watch) {
+                watch.ended(took);
+            }
+        });
     }
     fn grouped(&self, accesses: impl FnOnce(&Self)) {
         self.with(|w| w.memory.group_begin(self.index()));

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use super::World;
 use super::fiber::SimCpu;
 use super::time::Part;
-use crate::machine::{Access, Addr, Cpu, LockReport, Path, RawLock};
+use crate::machine::{Access, Addr, Cpu, LockReport, Path, RawLock, WaitReport};
+use crate::units::CpuId;
 
 const NOBODY: u16 = u16::MAX;
 
@@ -61,6 +62,8 @@ struct Record {
     kind: LockKind,
     addr: Addr,
     held: u16,
+    /// Whoever released it last.
+    last: u16,
     free_at: u64,
     /// In order of arrival.
     waiters: Vec<u16>,
@@ -73,21 +76,45 @@ pub(super) struct LockTable {
     /// By class; a class is named once.
     reports: Vec<LockReport>,
     bits: HashMap<u64, usize>,
+    /// By class and CPU: how long the CPU waited for such locks, and how long others waited for it.
+    waits: Vec<Vec<Waits>>,
+    /// Up to when each waiting CPU's wait has been put down to a holder.
+    accounted: Vec<u64>,
+}
+
+/// Waiting of one CPU and for one CPU, in picoseconds. The waiter books the first from its own clock when it goes on; the
+/// holders book the second, each for the stretch until its release. Over all CPUs of a class both are the same time.
+#[derive(Clone, Copy, Default)]
+struct Waits {
+    waited: u64,
+    waited_for: u64,
 }
 
 /// The class of bit locks.
 const BIT_CLASS: &str = "slab_lock";
 
 impl LockTable {
+    pub(super) fn new(cpus: usize) -> LockTable {
+        LockTable { accounted: vec![0; cpus], ..LockTable::default() }
+    }
     pub(super) fn add(&mut self, class: &'static str, kind: LockKind, addr: Addr) -> usize {
         let index = match self.reports.iter().position(|r| r.class == class) {
             Some(index) => index,
             None => {
                 self.reports.push(LockReport { class, acquired: 0, contended: 0, wait_ps: 0 });
+                self.waits.push(vec![Waits::default(); self.accounted.len()]);
                 self.reports.len() - 1
             }
         };
-        self.records.push(Record { class: index, kind, addr, held: NOBODY, free_at: 0, waiters: Vec::new() });
+        self.records.push(Record {
+            class: index,
+            kind,
+            addr,
+            held: NOBODY,
+            last: NOBODY,
+            free_at: 0,
+            waiters: Vec::new(),
+        });
         self.records.len() - 1
     }
     /// The record of the bit lock in the word at `addr`; made at first use, found by address, never iterated by it.
@@ -101,6 +128,24 @@ impl LockTable {
     }
     pub(super) fn report(&self) -> Vec<LockReport> {
         self.reports.clone()
+    }
+    /// Who waited and who was waited for, by class and CPU: those that did.
+    pub(super) fn waits(&self) -> Vec<WaitReport> {
+        let rows = self.reports.iter().zip(&self.waits).flat_map(|(report, waits)| {
+            waits.iter().enumerate().map(|(cpu, w)| WaitReport {
+                class: report.class,
+                cpu: CpuId(cpu as u16),
+                waited_ps: w.waited,
+                waited_for_ps: w.waited_for,
+            })
+        });
+        rows.filter(|w| w.waited_ps + w.waited_for_ps > 0).collect()
+    }
+    /// Forgets who waited for whom: the window of the account begins.
+    pub(super) fn forget_waits(&mut self) {
+        for waits in &mut self.waits {
+            waits.fill(Waits::default());
+        }
     }
     /// Names of the classes by index.
     pub(super) fn classes(&self) -> Vec<&'static str> {
@@ -152,8 +197,22 @@ impl World {
         }
     }
 
+    /// What `waiter` waited until `to` was for `holder`.
+    fn account_wait(&mut self, class: usize, holder: usize, waiter: usize, to: u64) {
+        let from = self.locks.accounted[waiter];
+        if to > from {
+            self.locks.waits[class][holder].waited_for += self.account.inside(from, to);
+            self.locks.accounted[waiter] = to;
+        }
+    }
+
     /// Passes a lock that `cpu` has just released on to a waiter, if there is one.
     fn hand_off(&mut self, cpu: usize, id: usize) {
+        let (now, class) = (self.clocks[cpu], self.locks.records[id].class);
+        for at in 0..self.locks.records[id].waiters.len() {
+            let waiter = usize::from(self.locks.records[id].waiters[at]);
+            self.account_wait(class, cpu, waiter, now);
+        }
         let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
         if rest.is_empty() {
             return;
@@ -167,9 +226,10 @@ impl World {
         if kind.is_fair() {
             record.held = winner as u16;
         }
-        let (line, class) = (record.addr.line() as usize, record.class);
+        let line = record.addr.line() as usize;
         self.memory.hand_over(winner, line);
-        let at = self.clocks[cpu] + delay;
+        let at = now + delay;
+        self.account_wait(class, cpu, winner, at);
         self.resume_at(winner, at, Part::Lock(class));
     }
 
@@ -209,14 +269,17 @@ impl SimCpu {
                 let attempt = w.attempt(me, id, waited);
                 let addr = w.locks.records[id].addr;
                 w.touch(me, addr, Access::Rmw);
+                w.locks.accounted[me] = w.clocks[me];
                 attempt
             });
+            let asleep = self.with(|w| w.clocks[me]);
             match attempt {
                 Attempt::Taken => break,
                 Attempt::Later(time) => self.with(|w| {
-                    let (kind, class) = (w.locks.records[id].kind, w.locks.records[id].class);
-                    let delay = w.hand_off_delay(kind, me, me, &[]);
-                    w.resume_at(me, time + delay, Part::Lock(class));
+                    let Record { kind, class, last, .. } = w.locks.records[id];
+                    let at = time + w.hand_off_delay(kind, usize::from(last), me, &[]);
+                    w.account_wait(class, usize::from(last), me, at);
+                    w.resume_at(me, at, Part::Lock(class));
                 }),
                 Attempt::Queued => {}
             }
@@ -225,6 +288,10 @@ impl SimCpu {
             if self.with(|w| w.dead) {
                 return;
             }
+            self.with(|w| {
+                let class = w.locks.records[id].class;
+                w.locks.waits[class][me].waited += w.account.inside(asleep, w.clocks[me]);
+            });
         }
         self.with(|w| {
             let class = w.locks.records[id].class;
@@ -278,6 +345,7 @@ impl SimCpu {
                 record.held
             );
             record.held = NOBODY;
+            record.last = me as u16;
             record.free_at = now;
             if !w.dead {
                 w.hand_off(me, id);

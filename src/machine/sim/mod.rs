@@ -8,10 +8,12 @@
 mod clock;
 mod coherence;
 mod cost;
+mod effort;
 mod fiber;
 mod governor;
 mod lock;
 mod lru;
+mod tally;
 mod time;
 
 pub use cost::CostModel;
@@ -24,12 +26,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Error;
 use crate::machine::percpu::Mailboxes;
 use crate::machine::presets::Machinery;
-use crate::machine::{Addr, Machine, Report};
+use crate::machine::{Addr, Effort, Machine, Report};
 use crate::topology::{Distance, Topology};
 use crate::units::{CpuId, LINE, NodeId, PAGE_SIZE, Picos, round_up};
 
+pub use tally::Tally;
+
 use clock::EventQueue;
 use coherence::Coherence;
+use effort::Watch;
 use lock::LockTable;
 use time::{Account, Part, Structure};
 
@@ -78,6 +83,9 @@ struct World {
     draws: Vec<u64>,
     trace: u64,
     account: Account,
+    /// Counts what operations do, once somebody has asked.
+    watch: Option<Box<Watch>>,
+    tally: Tally,
     /// First byte of the frames, and the byte after them.
     frames: (u64, u64),
     inversions: u64,
@@ -109,7 +117,7 @@ impl Sim {
             clocks: vec![0; cpus],
             queue: EventQueue::default(),
             memory,
-            locks: LockTable::default(),
+            locks: LockTable::new(cpus),
             idle: vec![false; cpus],
             kicked: vec![false; cpus],
             wake_at: vec![u64::MAX; cpus],
@@ -120,6 +128,8 @@ impl Sim {
             draws: vec![0; cpus],
             trace: 0xcbf2_9ce4_8422_2325,
             account: Account::new(cpus),
+            watch: None,
+            tally: Tally::default(),
             frames: (arena, frames_end),
             inversions: 0,
             max_inversion: 0,
@@ -136,6 +146,14 @@ impl Sim {
             next_reserved: AtomicU64::new(frames_end),
             reserved_end,
         })
+    }
+
+    /// The same machine with every cost zero.
+    #[cfg(test)]
+    pub fn free_of_charge(mut self) -> Sim {
+        let world = self.world.get_mut();
+        world.cost = world.cost.clone().free_of_charge();
+        self
     }
 
     /// Latest clock of all CPUs, in picoseconds.
@@ -168,23 +186,37 @@ impl Machine for Sim {
         let w = self.world.get_mut();
         Report {
             locks: w.locks.report(),
-            time: w.account.parts(&w.locks.classes()),
+            waits: w.locks.waits(),
+            time: w.account.parts(&w.locks.classes(), &w.clocks),
             latencies: w.account.latencies(),
             inversions: w.inversions,
             max_inversion_ps: w.max_inversion,
             idle_ps: w.account.idle(),
             trace: w.trace,
+            accesses: w.tally.accesses.iter().sum(),
+            beyond_l1: w.memory.beyond_l1,
             simulated: true,
             oversubscribed: false,
         }
     }
 
     fn measure(&self, start: Picos, end: Picos) {
-        self.world.at_rest(|w| w.account.measure(start.0, end.0));
+        self.world.at_rest(|w| {
+            w.account.measure(start.0, end.0, &w.clocks);
+            w.locks.forget_waits();
+        });
     }
 
     fn reset_report(&self, cpu: &SimCpu) {
         cpu.with(|w| w.locks.reset());
+    }
+
+    fn effort(&self) -> Option<Effort> {
+        self.world.at_rest(|w| {
+            let seen = w.watch.take().map(|watch| watch.sum(|addr| w.structure(addr) as usize));
+            w.watch = Some(Box::default());
+            Some(seen.unwrap_or_default())
+        })
     }
 
     fn boot(&self, body: impl Fn(&SimCpu) + Sync) {
@@ -193,7 +225,7 @@ impl Machine for Sim {
 }
 
 impl World {
-    /// Moves the clock of `cpu` on by `ps`, spent on `part`. The one place where clocks move.
+    /// Moves the clock of `cpu` on by `ps`, spent on `part`.
     #[inline]
     fn advance(&mut self, cpu: usize, ps: u64, part: Part) {
         let from = self.clocks[cpu];
@@ -204,7 +236,9 @@ impl World {
     /// Adds `ps` of the section that `cpu` is in.
     #[inline]
     fn spend(&mut self, cpu: usize, ps: u64) {
-        self.advance(cpu, ps, Part::Section(self.account.now_in[cpu]));
+        let from = self.clocks[cpu];
+        self.clocks[cpu] = from + ps;
+        self.account.run(cpu, from, from + ps);
     }
 
     /// The figures that hold for `cpu` now.
@@ -223,6 +257,12 @@ impl World {
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
+        if let Some(watch) = &mut self.watch
+            && self.account.under_way(cpu)
+        {
+            watch.touched(addr, access);
+        }
+        self.tally.accesses[access as usize] += 1;
         let cost = figures(&self.governor, &self.cost, cpu);
         let ps = self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
         let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);

@@ -1,16 +1,18 @@
 //! Where virtual time goes: every picosecond of every CPU inside the measured window belongs to exactly one part.
 //!
-//! `Σ parts = CPUs × window`, exactly: clocks move in one place only ([`super::World::advance`]), which names the part, and
-//! what lies outside the window is cut off there. Waits and line transfers are parts of their own, by lock and by structure;
-//! everything else belongs to the section that the CPU is in.
+//! `Σ parts = CPUs × window`, exactly: clocks move in two places only ([`super::World::spend`] and
+//! [`super::World::advance`]), and what lies outside the window is cut off there. Waits and line transfers are parts of
+//! their own, by lock and by structure; everything else belongs to the section that the CPU is in.
+//!
+//! Time of a section is not booked stretch by stretch: `mark` says since when nothing of it was booked, other parts push
+//! `mark` on by their length, and a change of section books `clock − mark`. A CPU's `bound` is the next edge of the window;
+//! only the stretch that crosses it takes the long way.
 
 use crate::machine::{LatencyReport, Operation, Path, Section};
 
 /// What a stretch of time was spent on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    /// Instructions, cache hits and fixed costs of the section the CPU is in.
-    Section(Section),
     /// Waiting for a lock of the class with this index.
     Lock(usize),
     /// A line that came from another CPU's cache, or whose copies there had to go.
@@ -38,14 +40,26 @@ const STRUCTURES: [(Structure, &str); 3] =
 pub(super) struct Account {
     /// Start and end of the window.
     window: (u64, u64),
-    sections: Vec<[u64; SECTIONS]>,
+    cpus: Vec<OfCpu>,
+    sections: [u64; SECTIONS],
     transfers: [u64; STRUCTURES.len()],
     locks: Vec<u64>,
     idle: u64,
-    /// Section of each CPU now.
-    pub(super) now_in: Vec<Section>,
-    operations: Vec<Option<Under>>,
     latencies: Vec<Histogram>,
+}
+
+/// What is kept per CPU.
+#[derive(Clone)]
+struct OfCpu {
+    /// The next edge of the window: end of time when the clock is past it.
+    bound: u64,
+    /// The clock is inside the window.
+    inside: bool,
+    /// Since when, other parts taken out, time of `section` has not been booked.
+    mark: u64,
+    /// Section now.
+    section: Section,
+    operation: Option<Under>,
 }
 
 /// An operation under way on a CPU.
@@ -59,42 +73,96 @@ struct Under {
 
 impl Account {
     pub(super) fn new(cpus: usize) -> Account {
+        let of = OfCpu { bound: u64::MAX, inside: true, mark: 0, section: Section::Workload, operation: None };
         Account {
             window: (0, u64::MAX),
-            sections: vec![[0; SECTIONS]; cpus],
+            cpus: vec![of; cpus],
+            sections: [0; SECTIONS],
             transfers: [0; STRUCTURES.len()],
             locks: Vec::new(),
             idle: 0,
-            now_in: vec![Section::Workload; cpus],
-            operations: vec![None; cpus],
             latencies: vec![Histogram::default(); Operation::ALL.len() * Path::ALL.len()],
         }
     }
 
     /// From now on only what lies between `start` and `end` counts; forgets what was counted.
-    pub(super) fn measure(&mut self, start: u64, end: u64) {
+    pub(super) fn measure(&mut self, start: u64, end: u64, clocks: &[u64]) {
         self.window = (start, end);
-        self.sections.fill([0; SECTIONS]);
+        for (cpu, clock) in clocks.iter().enumerate() {
+            self.begin_stretch(cpu, *clock);
+        }
+        self.sections = [0; SECTIONS];
         self.transfers = [0; STRUCTURES.len()];
         self.locks.fill(0);
         self.idle = 0;
         self.latencies.fill(Histogram::default());
     }
 
-    /// Books the stretch from `from` to `to` of `cpu`.
-    #[inline]
-    pub(super) fn book(&mut self, cpu: usize, part: Part, from: u64, to: u64) {
+    fn begin_stretch(&mut self, cpu: usize, clock: u64) {
         let (start, end) = self.window;
-        if from >= start && to <= end {
-            self.add(cpu, part, to - from);
+        let c = &mut self.cpus[cpu];
+        c.mark = clock;
+        c.inside = clock >= start && clock < end;
+        c.bound = if clock < start {
+            start
+        } else if c.inside {
+            end
         } else {
-            self.add(cpu, part, to.min(end).saturating_sub(from.max(start)));
+            u64::MAX
+        };
+    }
+
+    /// The clock of `cpu` moves from `from` to `to` in its section.
+    #[inline]
+    pub(super) fn run(&mut self, cpu: usize, from: u64, to: u64) {
+        if to > self.cpus[cpu].bound {
+            self.cross(cpu, None, from, to);
         }
     }
+
+    /// The clock of `cpu` moves from `from` to `to` for `part`.
     #[inline]
-    fn add(&mut self, cpu: usize, part: Part, ps: u64) {
+    pub(super) fn book(&mut self, cpu: usize, part: Part, from: u64, to: u64) {
+        let c = &mut self.cpus[cpu];
+        if to > c.bound {
+            self.cross(cpu, Some(part), from, to);
+        } else {
+            c.mark += to - from;
+            let ps = if c.inside { to - from } else { 0 };
+            self.add(part, ps);
+        }
+    }
+
+    /// Books the section's time up to the clock.
+    #[inline]
+    fn flush(&mut self, cpu: usize, clock: u64) {
+        let c = &mut self.cpus[cpu];
+        if c.inside {
+            self.sections[c.section as usize] += clock - c.mark;
+        }
+        c.mark = clock;
+    }
+
+    /// A stretch that ends beyond the next edge of the window (`None`: of the section): what is inside counts.
+    #[cold]
+    fn cross(&mut self, cpu: usize, part: Option<Part>, from: u64, to: u64) {
+        self.flush(cpu, from);
+        let ps = self.inside(from, to);
         match part {
-            Part::Section(s) => self.sections[cpu][s as usize] += ps,
+            Some(part) => self.add(part, ps),
+            None => self.sections[self.cpus[cpu].section as usize] += ps,
+        }
+        self.begin_stretch(cpu, to);
+    }
+
+    /// How much of a stretch lies inside the window.
+    pub(super) fn inside(&self, from: u64, to: u64) -> u64 {
+        let (start, end) = self.window;
+        to.min(end).saturating_sub(from.max(start))
+    }
+
+    fn add(&mut self, part: Part, ps: u64) {
+        match part {
             Part::Transfer(s) => self.transfers[s as usize] += ps,
             Part::Idle => self.idle += ps,
             Part::Lock(class) => {
@@ -106,35 +174,49 @@ impl Account {
         }
     }
 
+    #[inline]
     pub(super) fn begin(&mut self, cpu: usize, operation: Operation, now: u64) {
-        let before = std::mem::replace(&mut self.now_in[cpu], Section::Fast);
-        self.operations[cpu] = Some(Under { operation, since: now, path: Path::Fast, before });
+        let before = self.enter(cpu, Section::Fast, now);
+        self.cpus[cpu].operation = Some(Under { operation, since: now, path: Path::Fast, before });
     }
-    pub(super) fn end(&mut self, cpu: usize, now: u64) {
-        let Some(under) = self.operations[cpu].take() else { return };
-        self.now_in[cpu] = under.before;
+    /// An operation is under way on `cpu`.
+    #[inline]
+    pub(super) fn under_way(&self, cpu: usize) -> bool {
+        self.cpus[cpu].operation.is_some()
+    }
+    /// Ends the operation under way on `cpu`, if there is one; returns how long it took.
+    #[inline]
+    pub(super) fn end(&mut self, cpu: usize, now: u64) -> Option<u64> {
+        let under = self.cpus[cpu].operation.take()?;
+        self.enter(cpu, under.before, now);
         if under.since >= self.window.0 && now <= self.window.1 {
             let at = under.operation as usize * Path::ALL.len() + under.path as usize;
             self.latencies[at].add(now - under.since);
         }
+        Some(now - under.since)
     }
     /// The operation under way on `cpu`, if any, went at least as far as `path`.
     pub(super) fn reached(&mut self, cpu: usize, path: Path) {
-        if let Some(under) = &mut self.operations[cpu] {
+        if let Some(under) = &mut self.cpus[cpu].operation {
             under.path = under.path.max(path);
         }
     }
-    pub(super) fn leave_fast_path(&mut self, cpu: usize) {
-        if self.operations[cpu].is_some() {
+    pub(super) fn path(&self, cpu: usize) -> Option<Path> {
+        self.cpus[cpu].operation.map(|under| under.path)
+    }
+    pub(super) fn leave_fast_path(&mut self, cpu: usize, now: u64) {
+        if self.cpus[cpu].operation.is_some() {
             self.reached(cpu, Path::Refill);
-            self.now_in[cpu] = Section::Slow;
+            self.enter(cpu, Section::Slow, now);
         }
     }
-    pub(super) fn enter(&mut self, cpu: usize, section: Section) -> Section {
+    #[inline]
+    pub(super) fn enter(&mut self, cpu: usize, section: Section, now: u64) -> Section {
         if section == Section::Pages {
             self.reached(cpu, Path::Page);
         }
-        std::mem::replace(&mut self.now_in[cpu], section)
+        self.flush(cpu, now);
+        std::mem::replace(&mut self.cpus[cpu].section, section)
     }
 
     /// Idle time of all CPUs in the window.
@@ -143,10 +225,13 @@ impl Account {
     }
 
     /// Every part with its time over all CPUs; `classes`: names of the lock classes.
-    pub(super) fn parts(&self, classes: &[&'static str]) -> Vec<(String, u64)> {
+    pub(super) fn parts(&mut self, classes: &[&'static str], clocks: &[u64]) -> Vec<(String, u64)> {
+        for (cpu, clock) in clocks.iter().enumerate() {
+            self.flush(cpu, *clock);
+        }
         let mut parts = Vec::new();
         for section in Section::ALL {
-            parts.push((section.name().to_string(), self.sections.iter().map(|s| s[*section as usize]).sum()));
+            parts.push((section.name().to_string(), self.sections[*section as usize]));
         }
         for (class, ps) in classes.iter().zip(&self.locks) {
             parts.push((format!("waiting for {class}"), *ps));
@@ -256,12 +341,13 @@ mod tests {
     #[test]
     fn what_lies_outside_the_window_does_not_count() {
         let mut a = Account::new(1);
-        a.measure(100, 200);
+        a.measure(100, 200, &[0]);
+        a.run(0, 0, 50);
         a.book(0, Part::Idle, 50, 120);
-        a.book(0, Part::Section(Section::Workload), 120, 190);
+        a.run(0, 120, 190);
         a.book(0, Part::Lock(1), 190, 300);
         a.book(0, Part::Idle, 300, 400);
-        let parts = a.parts(&["a", "b"]);
+        let parts = a.parts(&["a", "b"], &[400]);
         let of = |name: &str| parts.iter().find(|p| p.0 == name).unwrap().1;
         assert_eq!((of("idle"), of("workload"), of("waiting for b")), (20, 70, 10));
         assert_eq!(parts.iter().map(|p| p.1).sum::<u64>(), 100);

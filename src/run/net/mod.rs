@@ -4,6 +4,7 @@
 mod defer;
 mod pipe;
 mod room;
+mod segment;
 mod skb;
 mod tcp;
 mod udp;

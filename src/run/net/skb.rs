@@ -39,6 +39,8 @@ pub(super) struct Packet {
     pub(super) linear: u32,
     /// Everything up to here has reached the packet's sender.
     pub(super) ack: u64,
+    /// Everything up to here has been read by its user.
+    pub(super) read: u64,
     /// Stream position after its last byte.
     pub(super) end: u64,
     /// CPU that allocated it.

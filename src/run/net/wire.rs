@@ -73,24 +73,14 @@ impl<M: Machine> Net<M> {
         self.transmit(c, sock, Sent::Udp(skb), 0);
     }
 
-    fn transmit<'p, A: SlabAllocator<'p, M>>(
-        &self,
-        c: &mut Context<'_, 'p, M, A>,
-        sock: SockId,
-        sent: Sent,
-        end: u64,
-    ) {
+    fn transmit<'p, A: SlabAllocator<'p, M>>(&self, c: &mut Context<'_, 'p, M, A>, sock: SockId, sent: Sent, end: u64) {
         let mut nic = self.nics[sock.0 as usize / 2 % self.nics.len()].lock(c.cpu);
         let at = Picos(c.cpu.now().0 + self.wire().round_trip.0);
         nic.requests.push_back(Request { at, sock, sent: Some(sent), end });
     }
 
     /// An interrupt: notices what was sent, hands up what has arrived, fills the ring.
-    pub(in crate::run) fn interrupt<'p, A: SlabAllocator<'p, M>>(
-        &self,
-        c: &mut Context<'_, 'p, M, A>,
-        queue: usize,
-    ) {
+    pub(in crate::run) fn interrupt<'p, A: SlabAllocator<'p, M>>(&self, c: &mut Context<'_, 'p, M, A>, queue: usize) {
         let now = c.cpu.now();
         let (answered, late, unfilled) = {
             let mut nic = self.nics[queue].lock(c.cpu);
@@ -133,12 +123,7 @@ impl<M: Machine> Net<M> {
     }
 
     /// Hands an answer up in a buffer of the ring. Without one it is lost, and comes again after a round trip.
-    fn answer<'p, A: SlabAllocator<'p, M>>(
-        &self,
-        c: &mut Context<'_, 'p, M, A>,
-        queue: usize,
-        request: Request,
-    ) {
+    fn answer<'p, A: SlabAllocator<'p, M>>(&self, c: &mut Context<'_, 'p, M, A>, queue: usize, request: Request) {
         let skb = {
             let mut nic = self.nics[queue].lock(c.cpu);
             let skb = nic.ring.pop_front();
@@ -168,6 +153,7 @@ impl<M: Machine> Net<M> {
                 len,
                 linear: len,
                 ack: request.end,
+                read: request.end,
                 end: 0,
                 cpu: skb.cpu,
             };

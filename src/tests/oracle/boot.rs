@@ -13,27 +13,45 @@ use crate::machine::{Machine, Sim};
 use crate::page::{PageModel, Pages};
 use crate::spec::{CacheId, CacheSpec, Object, Request};
 
-/// One line of the trace: an object taken from a cache, or given back. The address is the recorded one.
+/// A line of a trace, `comm-pid [cpu] flags time: event: key=value …`, in its parts.
+pub(super) struct Traced<'a> {
+    pub(super) seconds: f64,
+    pub(super) event: &'a str,
+    fields: &'a str,
+}
+
+impl<'a> Traced<'a> {
+    /// `None` for comments.
+    pub(super) fn parse(line: &'a str) -> Option<Traced<'a>> {
+        let (head, rest) = line.split_once(": ")?;
+        let (event, fields) = rest.split_once(": ")?;
+        Some(Traced { seconds: head.rsplit(' ').next()?.parse().ok()?, event, fields })
+    }
+    pub(super) fn field(&self, key: &str) -> Option<&'a str> {
+        self.fields.split(' ').find_map(|f| f.strip_prefix(key)?.strip_prefix('='))
+    }
+    pub(super) fn number(&self, key: &str) -> Option<u64> {
+        self.field(key)?.parse().ok()
+    }
+}
+
+/// What a line says of caches: an object taken from one, or given back. The address is the recorded one.
 pub(super) enum Event<'a> {
     Alloc { cache: String, ptr: &'a str },
     Free { ptr: &'a str },
 }
 
-/// Reads `comm-pid [cpu] flags time: event: key=value …`; `None` for comments, other events, and kmallocs above the largest
-/// cache.
+/// `None` for comments, other events, and kmallocs above the largest cache.
 pub(super) fn event(line: &str) -> Option<Event<'_>> {
-    let (_, rest) = line.split_once(": ")?;
-    let (kind, fields) = rest.split_once(": ")?;
-    let field = |key: &str| fields.split(' ').find_map(|f| f.strip_prefix(key)?.strip_prefix('='));
-    let ptr = field("ptr")?;
-    match kind {
-        "kmem_cache_alloc" => Some(Event::Alloc { cache: field("name")?.into(), ptr }),
+    let traced = Traced::parse(line)?;
+    let ptr = traced.field("ptr")?;
+    match traced.event {
+        "kmem_cache_alloc" => Some(Event::Alloc { cache: traced.field("name")?.into(), ptr }),
         "kmalloc" => {
-            let number = |key| field(key).and_then(|n| n.parse::<u64>().ok());
-            let (asked, got) = (number("bytes_req")?, number("bytes_alloc")?);
+            let (asked, got) = (traced.number("bytes_req")?, traced.number("bytes_alloc")?);
             // SLAB reports 128 bytes for its kmalloc-96, too.
             let bytes = if (65..=96).contains(&asked) { 96 } else { got };
-            let kind = if field("gfp_flags")?.contains("__GFP_RECLAIMABLE") { "-rcl" } else { "" };
+            let kind = if traced.field("gfp_flags")?.contains("__GFP_RECLAIMABLE") { "-rcl" } else { "" };
             let size = if bytes < 1024 { bytes.to_string() } else { format!("{}k", bytes / 1024) };
             (got <= 8192).then(|| Event::Alloc { cache: format!("kmalloc{kind}-{size}"), ptr })
         }
@@ -64,7 +82,8 @@ pub(super) fn spec(cache: &Value) -> CacheSpec {
         hwcache_align: flags & 0x2000 != 0,
         typesafe_by_rcu: flags & 0x8_0000 != 0,
         reclaim_account: flags & 0x2_0000 != 0,
-        ctor: number("has_ctor") != 0,
+        // Snapshots of SLOB do not say.
+        ctor: cache["has_ctor"].as_u64() == Some(1),
         ..CacheSpec::new(name, number("object_size"))
     }
 }
@@ -149,6 +168,6 @@ impl<'p> Allocator<'p> for Slub {
 fn slub_smp1_every_covered_cache_has_the_slabs_of_the_booted_kernel() {
     let config = serde_json::json!({ "era": "6.1", "merge": false });
     let (compared, different) = replay::<Slub>("slub_smp1", &config);
-    println!("boottrace/slub_smp1: {}/{compared} caches have the recorded number of slabs", compared - different.len());
+    super::tallied("boottrace/slub_smp1", "covered caches", (compared - different.len()) as u64, compared as u64);
     assert_eq!((compared, different), (44, vec![]));
 }

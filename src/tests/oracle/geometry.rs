@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::alloc::Configuration;
+use crate::alloc::geometry::Shape;
 use crate::alloc::slab::{self, geometry};
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 
 /// Flags that the allocator sets itself.
 const INTERNAL: u64 = 0xc000_0000;
@@ -66,7 +67,7 @@ fn check(file: &str, rows_there: usize, describe: impl Fn(&CacheSpec) -> Value) 
             }
         }
     }
-    println!("{file}: {} of {} rows, {} of {compared} fields equal", rows.len(), rows_there, compared - wrong.len());
+    super::tallied(&format!("geometry/{file}"), "fields", (compared - wrong.len()) as u64, compared as u64);
     assert_eq!(rows.len(), rows_there);
     assert!(wrong.is_empty(), "{}", wrong[..wrong.len().min(20)].join("\n"));
 }
@@ -74,7 +75,11 @@ fn check(file: &str, rows_there: usize, describe: impl Fn(&CacheSpec) -> Value) 
 /// SLAB of 6.1 on a machine of so many CPUs.
 fn slab61(cpus: usize) -> impl Fn(&CacheSpec) -> Value {
     let config = slab::Config::era("6.1").expect("an era");
-    move |spec| geometry(&config, spec, cpus, super::MEMORY).expect("a cache that a kernel has made").to_json()
+    move |spec| {
+        geometry(&config, spec, &Shape::of_machine(cpus, super::MEMORY))
+            .expect("a cache that a kernel has made")
+            .to_json()
+    }
 }
 
 #[test]
@@ -93,13 +98,15 @@ fn slab_caches_of_every_size_have_every_column_equal() {
 }
 
 #[test]
-fn slab_s_own_general_caches_are_those_of_the_kernel() {
+fn slab_s_own_general_caches_are_those_of_the_kernel_reclaimable_ones_too() {
     let config = slab::Config::era("6.1").expect("an era");
-    let policy = config.policy();
-    let names: Vec<String> = rows("geometry_slab.csv").iter().map(|r| get(r, "cache").to_string()).collect();
-    for size in policy.kmalloc.sizes {
-        assert!(names.contains(&policy.kmalloc.name(*size)), "{size}");
+    let kmalloc = config.policy().kmalloc;
+    let rows = rows("geometry_slab.csv");
+    let known = kmalloc.making(&kmalloc.kinds_of(&config.kmalloc).expect("kinds"));
+    for &(class, kind) in &known {
+        let name = kmalloc.name(kmalloc.sizes[class], kind);
+        let row = rows.iter().find(|r| get(r, "cache") == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(number(get(row, "flags")) & 0x2_0000 != 0, kind == Kind::Reclaimable, "{name}");
     }
-    let there = names.iter().filter(|n| n.starts_with("kmalloc-") && !n.starts_with("kmalloc-rcl-")).count();
-    assert_eq!(there, policy.kmalloc.sizes.len());
+    assert_eq!(rows.iter().filter(|r| get(r, "cache").starts_with("kmalloc-")).count(), known.len());
 }

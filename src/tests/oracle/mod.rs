@@ -277,12 +277,20 @@ fn in_part(group: &Group) -> bool {
     (hash >> 32) % 5 == 0
 }
 
+/// Leaves what was compared where `make test` sums it up (`SLABLAB_TALLY`: a folder): one line per file.
+fn tallied(name: &str, what: &str, equal: u64, total: u64) {
+    let Some(folder) = std::env::var_os("SLABLAB_TALLY") else { return };
+    let line = format!("{name}\t{what}\t{equal}\t{total}\n");
+    std::fs::write(std::path::Path::new(&folder).join(name.replace('/', "-")), line).expect("a folder to write to");
+}
+
 /// Replays a recording, prints what was compared, and fails unless all of it is equal.
 fn check(path: &str, config: &Value, world: World) {
     let started = std::time::Instant::now();
     let tally = replay(path, config, world);
     let report = tally.report(path);
     println!("{report}  {:.1} s", started.elapsed().as_secs_f64());
+    tallied(path, "checkpoints", tally.equal, tally.total);
     assert!(tally.total > 0 && tally.equal == tally.total, "{report}");
     let differing = tally.keys.values().map(|k| k.different).sum::<u64>();
     assert_eq!(differing, 0, "{report}");

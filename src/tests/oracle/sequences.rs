@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::recording::Group;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 use crate::workload::script::{Script, ScriptOp, Step};
 
 /// xorshift64, the generator of all sequences.
@@ -87,7 +87,7 @@ impl Writer {
     }
     fn kmalloc(&mut self, cpu: u64, slot: u32, bytes: u64) {
         self.take(slot, bytes);
-        self.push(cpu, ScriptOp::Kmalloc { bytes, slot, node: None });
+        self.push(cpu, ScriptOp::Kmalloc { bytes, slot, node: None, kind: Kind::Normal });
     }
     pub(super) fn free(&mut self, cpu: u64, slot: u32) {
         self.held[slot as usize] = None;

@@ -52,8 +52,8 @@ fn debug_options_make_the_slots_of_example_e12() {
     let config = Config { debug: "FZPU".into(), ..config() };
     let shape = |size: u64, align: u64, hwcache_align: bool| {
         let spec = CacheSpec { align, hwcache_align, ..CacheSpec::new("t", size) };
-        let g = Geometry::new(&spec, config.policy(), 1, config.debug_of(&spec)).unwrap();
-        let t = geometry::Tunables::new(&config, &g, 8);
+        let g = Geometry::new(&spec, &config, &Shape::of_machine(1, 1 << 30)).unwrap();
+        let t = geometry::Tunables::new(&config, &g, &Shape::of_machine(8, 1 << 30));
         (g, t)
     };
     for size in [100, 104] {
@@ -77,7 +77,7 @@ fn debug_options_make_the_slots_of_example_e12() {
 #[test]
 fn in_6_1_an_alignment_hint_wins_over_red_zones() {
     let config = Config { debug: "FZPU".into(), ..Config::era("6.1").unwrap() };
-    let shape = |spec: CacheSpec| Geometry::new(&spec, config.policy(), 1, config.debug_of(&spec)).unwrap();
+    let shape = |spec: CacheSpec| Geometry::new(&spec, &config, &Shape::of_machine(1, 1 << 30)).unwrap();
     let hinted = shape(CacheSpec::new("t", 128).hwcache());
     assert_eq!((hinted.slot, hinted.checks.red_zone), (128, false));
     let plain = shape(CacheSpec::new("t", 128));
@@ -87,7 +87,7 @@ fn in_6_1_an_alignment_hint_wins_over_red_zones() {
 #[test]
 fn only_caches_with_the_prefix_are_debugged_and_pay_for_it() {
     let config = Config { debug: "Z,vic".into(), ..config() };
-    let slot = |name: &str| geometry(&config, &CacheSpec::new(name, 64), 2, 64 << 20).unwrap();
+    let slot = |name: &str| geometry(&config, &CacheSpec::new(name, 64), &Shape::of_machine(2, 64 << 20)).unwrap();
     assert_eq!((slot("victim").slab_size, slot("victim").limit), (80, 32));
     assert_eq!((slot("other").slab_size, slot("other").limit), (64, 120));
 }

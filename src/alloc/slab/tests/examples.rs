@@ -1,31 +1,66 @@
-//! The worked examples E1, E5 to E7, E10 and E11 of slab.md §21; E2 and E13 stand beside the formulas in `policy`.
+//! The worked examples E1, E3, E5 to E7, E10 and E11 of slab.md §21; 6.1's side of the last five stands in `indexes`, E8 and E9
+//! in `reaping`, E12 in `debugging`, and all that is formula (E1 to E4, E13, E14) beside the formulas in `geometry`.
 
 use super::*;
 
 #[test]
 fn general_caches_have_the_shared_arrays_and_free_limits_of_example_e1() {
+    // Shared array, free limit with 2 and with 8 CPUs, slabs that the reaper trims with 8.
     let rows = [
-        ("size-32", 480, 292, 652),
-        ("size-64", 480, 239, 599),
-        ("size-128", 480, 210, 570),
-        ("size-192", 480, 200, 560),
-        ("size-256", 480, 195, 555),
-        ("size-512", 216, 89, 251),
-        ("size-1024", 216, 85, 247),
-        ("size-2048", 96, 38, 110),
-        ("size-4096", 96, 37, 109),
-        ("size-8192", 0, 13, 37),
-        ("size-131072", 0, 13, 37),
-        ("size-262144", 0, 4, 10),
+        ("size-32", 480, [292, 652], 2),
+        ("size-64", 480, [239, 599], 3),
+        ("size-128", 480, [210, 570], 4),
+        ("size-192", 480, [200, 560], 6),
+        ("size-256", 480, [195, 555], 8),
+        ("size-512", 216, [89, 251], 7),
+        ("size-1024", 216, [85, 247], 13),
+        ("size-2048", 96, [38, 110], 11),
+        ("size-4096", 96, [37, 109], 22),
+        ("size-8192", 0, [13, 37], 8),
+        ("size-131072", 0, [13, 37], 8),
+        ("size-262144", 0, [4, 10], 2),
     ];
+    general_caches("2.6.24", &rows.map(|(name, shared, limits, _)| (name, Some(shared), limits)));
+    for (name, _, limits, trims) in rows {
+        let slot: u64 = name.trim_start_matches("size-").parse().unwrap();
+        let spec = CacheSpec::new("t", slot).hwcache();
+        let g = Geometry::new(&spec, &config(), &crate::alloc::geometry::Shape::of_machine(1, 1 << 30)).unwrap();
+        assert_eq!(reap::trimmed(limits[1], g.num), trims, "{name}");
+    }
+}
+
+#[test]
+fn general_caches_of_6_1_have_the_free_limits_of_example_e3() {
+    let rows = [
+        ("32", [304, 664]),
+        ("64", [244, 604]),
+        ("96", [212, 572]),
+        ("128", [212, 572]),
+        ("192", [201, 561]),
+        ("256", [196, 556]),
+        ("512", [89, 251]),
+        ("1k", [85, 247]),
+        ("2k", [38, 110]),
+        ("4k", [37, 109]),
+        ("8k", [13, 37]),
+    ];
+    for prefix in ["kmalloc-", "kmalloc-rcl-"] {
+        let names = rows.map(|(size, _)| format!("{prefix}{size}"));
+        let rows: Vec<_> = names.iter().zip(rows).map(|(name, (_, limits))| (name.as_str(), None, limits)).collect();
+        general_caches("6.1", &rows);
+    }
+}
+
+/// Checks shared arrays and free limits of caches on one node of 2 and of 8 CPUs.
+fn general_caches(era: &str, rows: &[(&str, Option<u64>, [u64; 2])]) {
     for (cpus, limit_of) in [(2, 0), (8, 1)] {
         let machine = machine(cpus, 1, 64);
         let pages = Pages::new(&machine, PageModel::default()).unwrap();
-        let mut slab = Slab::new(&pages, &config()).unwrap();
-        for (name, shared, two, eight) in rows {
+        let mut slab = Slab::new(&pages, &Config::era(era).unwrap()).unwrap();
+        for &(name, shared, limits) in rows {
             let id = slab.caches.iter().position(|c| c.spec.name == name).unwrap();
             let seen = see(&mut slab, CacheId(id as u32), &["node.0.shared_limit", "node.0.free_limit"]);
-            assert_eq!(seen, [shared, [two, eight][limit_of]], "{name} with {cpus} CPUs");
+            assert_eq!(seen, [shared.unwrap_or(seen[0]), limits[limit_of]], "{name} with {cpus} CPUs");
         }
     }
 }

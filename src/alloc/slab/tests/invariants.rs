@@ -285,7 +285,7 @@ fn management_objects_and_rest_are_the_slab_and_colours_fit_the_rest() {
                         hwcache_align: size % 7 == 0,
                         ..CacheSpec::new("t", size)
                     };
-                    let g = Geometry::new(&spec, config.policy(), 1, config.debug_of(&spec)).unwrap();
+                    let g = Geometry::new(&spec, &config, &Shape::of_machine(1, 1 << 30)).unwrap();
                     assert_eq!(
                         g.on_slab_bytes() + g.num * g.slot + g.left,
                         g.order.bytes(),

@@ -26,9 +26,9 @@ fn machine(cpus: u64, nodes: u64, mib: u64) -> Sim {
     Sim::new(&Machinery::for_topology(cpus, nodes, mib << 20).unwrap(), Schedule::default()).unwrap()
 }
 
-/// Index of the smallest general cache of 2.6.24 that holds `bytes`.
+/// Index of the smallest general cache of 2.6.24 that holds `bytes`: each is followed by its twin for DMA.
 fn general(bytes: u64) -> Option<usize> {
-    config().policy().kmalloc.class(bytes)
+    Some(2 * config().policy().kmalloc.class(bytes)?)
 }
 
 fn config() -> Config {

@@ -114,7 +114,7 @@ fn a_destroyed_cache_gives_back_its_arrays_and_its_name_unless_objects_remain() 
     with_cache(4, 2, 512, |slab, _| {
         let held = |slab: &mut Slab<Sim>| -> Vec<u64> {
             // From size-256 on: the smaller ones hold headers of slabs that the arrays leave behind.
-            (4..config().policy().kmalloc.sizes.len()).map(|i| slab.report_info(i).live_objects).collect()
+            (8..2 * config().policy().kmalloc.sizes.len()).map(|i| slab.report_info(i).live_objects).collect()
         };
         let before = held(slab);
         let cache = slab.create_cache(CacheSpec::new("short", 64)).unwrap();
@@ -294,4 +294,67 @@ fn verify_names_what_is_broken() {
         assert!(broken(slab, 6 + 10, 21 | 20 << 32).contains("twice"));
         slab.verify().unwrap();
     });
+}
+
+#[test]
+fn kmalloc_of_a_kind_takes_from_the_caches_of_that_kind() {
+    for (era, kmalloc, names) in [
+        ("2.6.24", "dma", vec![(Kind::Normal, "size-128"), (Kind::Dma, "size-128(DMA)")]),
+        (
+            "6.1",
+            "rcl,dma,cg",
+            vec![
+                (Kind::Normal, "kmalloc-128"),
+                (Kind::Reclaimable, "kmalloc-rcl-128"),
+                (Kind::Dma, "dma-kmalloc-128"),
+                (Kind::Accounted, "kmalloc-cg-128"),
+            ],
+        ),
+    ] {
+        let machine = machine(2, 1, 64);
+        let pages = Pages::new(&machine, PageModel::default()).unwrap();
+        let config = Config { kmalloc: kmalloc.into(), metadata: Metadata::Free, ..Config::era(era).unwrap() };
+        let mut slab = Slab::new(&pages, &config).unwrap();
+        assert_eq!(slab.kmalloc_kinds(), names.iter().map(|(kind, _)| *kind).collect::<Vec<_>>());
+        for (kind, name) in names {
+            let want = Request { kind, ..Request::default() };
+            let object = on(&machine, 0, |c| slab.kmalloc(c, 100, want).expect("memory").addr());
+            let live: Vec<CacheInfo> = (0..slab.cache_count() as u32).map(|i| slab.info(CacheId(i))).collect();
+            let live: Vec<&str> = live.iter().filter(|i| i.live_objects > 0).map(|i| i.name.as_str()).collect();
+            assert_eq!(live, [name], "{era}");
+            on(&machine, 1, |c| slab.kfree(c, Object::at(object)));
+        }
+        // A cache that is reclaimed on its own shares slabs with reclaimable kmalloc at most; nobody shares with the others.
+        let twin = |reclaim_account| CacheSpec { reclaim_account, ..CacheSpec::new("twin", 128) };
+        for reclaim_account in [false, true] {
+            let id = slab.create_cache(twin(reclaim_account)).unwrap_or(CacheId(u32::MAX));
+            let kind = slab.caches.get(id.0 as usize).map(|c| c.kind);
+            assert!(kind.is_none_or(|k| (k == Kind::Reclaimable) == (reclaim_account && era == "6.1")), "{kind:?}");
+        }
+        slab.verify().unwrap();
+    }
+}
+
+#[test]
+fn without_alien_arrays_an_object_of_another_node_goes_straight_home() {
+    for era in Config::ERAS {
+        let machine = machine(4, 2, 64);
+        let mut pages = Pages::new(&machine, PageModel::default()).unwrap();
+        {
+            let config = Config { aliens: false, merge: false, ..Config::era(era).unwrap() };
+            let mut slab = Slab::new(&pages, &config).unwrap();
+            let cache = slab.create_cache(CacheSpec::new("test", 128)).unwrap();
+            let objects = allocate(&slab, 2, cache, 13);
+            let free = see(&mut slab, cache, &["node.1.free_objects"])[0];
+            release(&slab, 0, cache, &objects);
+            let keys = ["node.1.free_objects", "node.1.shared_avail", "stat.node_frees", "stat.node_overflow"];
+            assert_eq!(see(&mut slab, cache, &keys), [free + 13, 0, 13, 0], "{era}");
+            assert_eq!(slab.state(cache)["node"][0]["alien_avail"], serde_json::json!([-1, -1]), "{era}");
+            on(&machine, 0, |c| slab.trim(c));
+            slab.tune(cache, Tuning { limit: 10, batchcount: 5, sharedfactor: 1 }).unwrap();
+            assert_eq!(on(&machine, 0, |c| slab.destroy(c, cache)), Destroyed::default());
+            slab.verify().unwrap();
+        }
+        pages.verify().unwrap();
+    }
 }

@@ -126,9 +126,11 @@ fn any_size_from_one_byte_to_the_largest_block_works_and_no_other() {
                 let e = b.slob.create_cache(CacheSpec::new("odd", size)).unwrap_err().to_string();
                 assert!(e.starts_with(&format!("cache.size = {size}: 1..")), "{e}");
             }
-            for (size, align) in
-                [(1, 0), (7, 0), (100, 4096), (4095, 0), (4096, 4096), (8192, 8192), ((4 << 20) - 24, 0)]
-            {
+            // A type-safe object has its footer behind it.
+            let rcu = CacheSpec { typesafe_by_rcu: true, ..CacheSpec::new("odd", 4 << 20) };
+            let e = b.slob.create_cache(rcu).unwrap_err().to_string();
+            assert!(e.contains("cache.size = 4194304: 1..4194280 bytes"), "{e}");
+            for (size, align) in [(1, 0), (7, 0), (100, 4096), (4095, 0), (4096, 4096), (8192, 8192), (4 << 20, 0)] {
                 let id = b.slob.create_cache(CacheSpec { align, ..CacheSpec::new("odd", size) }).unwrap();
                 let slob = &b.slob;
                 slob.on_boot_cpu(|cpu| {

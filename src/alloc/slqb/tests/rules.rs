@@ -341,7 +341,7 @@ fn the_trimmer_of_a_cpu_comes_every_three_seconds_and_four_rounds_empty_a_full_l
 }
 
 #[test]
-fn queues_text_shows_who_holds_what() {
+fn the_queue_report_shows_who_holds_what() {
     lab(TWO_NODES, config(&[("freebatch", 4)]), plain(1024), |lab| {
         let objects = lab.alloc(0, 12);
         lab.free(1, &objects[..5]);
@@ -354,6 +354,15 @@ fn queues_text_shows_who_holds_what() {
         assert_eq!((cache.sum.remote_frees, cache.sum.sent_objects, cache.sum.alloc_fast), (5, 4, 0));
         let held = cache.objects + cache.sum.lifo + cache.sum.rlist + cache.sum.remote_free + cache.sum.free_in_pages;
         assert_eq!(held, 12);
+        let rows = lab.slqb.queues_rows();
+        let row = |list: &str| rows.iter().find(|r| r["cache"] == "test" && r["list"] == list).unwrap();
+        assert_eq!([&row("cpu0")["lifo"], &row("cpu0")["remote_free"], &row("cpu0")["check"]], [3, 4, 1]);
+        assert_eq!([&row("cpu1")["rlist"], &row("cpu1")["remote_frees"], &row("cpu1")["sent_objects"]], [1, 5, 4]);
+        assert_eq!(row("cpu1")["rlist_to"], "cpu0");
+        let sum =
+            |field: &str| rows.iter().filter(|r| r["cache"] == "test").map(|r| r[field].as_u64().unwrap()).sum::<u64>();
+        let parts = ["lifo", "rlist", "remote_free", "free_in_pages"].map(sum).iter().sum::<u64>();
+        assert_eq!(sum("total_objects"), cache.objects + parts);
         let text = lab.slqb.queues_text().unwrap();
         let line = |start: &str| {
             let line = text.lines().find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"));

@@ -34,7 +34,7 @@ fn number(row: &Row, column: &str) -> u64 {
 fn geometry_is_that_of_the_table() {
     for row in rows(GEOMETRY) {
         let size = number(&row, "size");
-        let g = Geometry::of(&plain(size), &config(&[])).unwrap();
+        let g = Geometry::of(&plain(size), &config(&[]), &X86).unwrap();
         let colours = {
             let mut offsets = vec![0];
             while let Some(next) = Some(g.next_colour(*offsets.last().unwrap())).filter(|c| *c != 0) {
@@ -64,7 +64,7 @@ fn boot_parameters_move_orders_as_in_the_table() {
     for row in rows(BOOT_PARAMETERS) {
         let n = |column| number(&row, column);
         let set = config(&[("order", n("min_order")), ("min_objects", n("min_objects"))]);
-        let g = Geometry::of(&plain(n("size")), &set).unwrap();
+        let g = Geometry::of(&plain(n("size")), &set, &X86).unwrap();
         let found = (u64::from(g.order.0), g.objects, g.colour_range, g.freebatch, g.hiwater);
         assert_eq!(found, (n("order"), n("objects"), n("waste"), n("freebatch"), n("hiwater")), "{row:?}");
     }
@@ -90,7 +90,7 @@ fn layouts_are_those_of_the_table() {
             }
         }
         let colours = debug.is_empty();
-        let g = Geometry::of(&spec, &Config { debug, ..config(&[]) }).unwrap();
+        let g = Geometry::of(&spec, &Config { debug, ..config(&[]) }, &X86).unwrap();
         let waste = g.order.bytes() - g.objects * g.size;
         assert_eq!((g.colour_range, g.colour_off > 0), if colours { (waste, true) } else { (0, false) }, "{row:?}");
         let found = [g.align, g.inuse, g.offset, g.size, g.order.0.into(), g.objects, waste];
@@ -290,7 +290,7 @@ fn a_steady_stream_costs_two_locks_a_batch() {
     for row in rows(STEADY) {
         let n = |column| number(&row, column);
         let shape = if row["topology"] == "two nodes" { TWO_NODES } else { PAIR };
-        let g = Geometry::of(&plain(n("size")), &config(&[])).unwrap();
+        let g = Geometry::of(&plain(n("size")), &config(&[]), &X86).unwrap();
         let measured = 100 * g.freebatch;
         let (_, locks) = lab(shape, config(&[]), plain(n("size")), |lab| {
             warm_and_measure(lab, 40 * g.hiwater, measured);
@@ -386,7 +386,7 @@ fn remote_frees_turn_synchronous_above_half_of_hiwater() {
 pub(super) fn queued_memory() {
     for row in rows(QUEUED) {
         let n = |column| number(&row, column);
-        let g = Geometry::of(&plain(n("size")), &config(&[])).unwrap();
+        let g = Geometry::of(&plain(n("size")), &config(&[]), &X86).unwrap();
         let objects = g.queued_bound();
         assert_eq!((g.freebatch, g.hiwater, objects), (n("freebatch"), n("hiwater"), n("objects per CPU")));
         let bytes = (objects * g.size) as f64;

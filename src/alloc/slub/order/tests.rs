@@ -3,7 +3,7 @@
 use super::super::eras::{self, V2_6_22, V2_6_24, V6_1, V6_18, V7_1};
 use super::*;
 
-const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 1 };
+const X86: Shape = Shape { page_size: 4096, line: 64, word: 8, cpus: 1, memory: 1 << 30 };
 
 fn plain(spec: &CacheSpec) -> Asked<'_> {
     Asked { spec, kmalloc: false, debug: Debug::default() }
@@ -21,6 +21,13 @@ fn tuned(policy: Policy, min_objects: u64, max_order: u8) -> Policy {
 }
 fn debug(letters: &str, policy: &Policy) -> Debug {
     super::super::debug::DebugOption::parse(letters, policy).unwrap().of("test")
+}
+
+/// Leaves where `make test` sums it up that all these rows are equal (each was asserted).
+fn tallied(name: &str, rows: usize) {
+    let Some(folder) = std::env::var_os("SLABLAB_TALLY") else { return };
+    let line = format!("geometry/{name}\trows\t{rows}\t{rows}\n");
+    std::fs::write(std::path::Path::new(&folder).join(format!("geometry-{name}")), line).expect("a folder to write to");
 }
 
 /// Rows of a table as maps from column to text.
@@ -84,6 +91,7 @@ fn every_example_of_the_specification_is_equal() {
         }
     }
     assert_eq!(t.rows.len(), 4774);
+    tallied("slub_geometry_examples", t.rows.len());
 }
 
 /// Compares every column of a row of a running 6.1 kernel.
@@ -119,6 +127,7 @@ fn every_cache_of_the_sweeps_of_a_running_kernel_is_equal() {
             "",
         ),
     ];
+    let mut rows = 0;
     for (text, policy, letters) in files {
         let t = Table::of(text);
         for row in &t.rows {
@@ -134,7 +143,9 @@ fn every_cache_of_the_sweeps_of_a_running_kernel_is_equal() {
             compare_6_1(&t, row, Asked { spec: &spec, kmalloc: false, debug }, &policy, &X86);
         }
         assert!(t.rows.len() > 1700);
+        rows += t.rows.len();
     }
+    tallied("slub_sweeps_6.1", rows);
 }
 
 #[test]
@@ -150,6 +161,7 @@ fn every_cache_of_running_kernels_is_equal() {
             1,
         ),
     ];
+    let mut rows = 0;
     for (text, policy, letters, cpus) in files {
         let t = Table::of(text);
         for row in &t.rows {
@@ -169,7 +181,9 @@ fn every_cache_of_running_kernels_is_equal() {
             compare_6_1(&t, row, Asked { spec: &spec, kmalloc, debug }, &policy, &Shape { cpus, ..X86 });
         }
         assert_eq!(t.rows.len(), 114);
+        rows += t.rows.len();
     }
+    tallied("slub_boot_caches_6.1", rows);
 }
 
 /// A real 6.18 machine: what follows from the size of a slot.
@@ -194,6 +208,7 @@ fn every_cache_of_a_real_6_18_machine_is_equal() {
         assert_eq!(limits.cpu_partial, Some(t.number(row, "cpu_partial")), "{row:?}");
     }
     assert_eq!(t.rows.len(), 429);
+    tallied("slub_host_6.18", t.rows.len());
 }
 
 /// slub.md §7.7: object, letters, era, alignment, kmalloc, RCU; end of the object, free pointer, left red zone, slot, order,
@@ -231,6 +246,117 @@ fn debug_layouts_equal_the_table() {
         let ours = [l.inuse, l.offset, l.left, l.slot, l.order.0.into(), l.objects];
         assert_eq!(ours, expected, "{size} {letters} {era}");
     }
+}
+
+/// The steps of slub.md §2 and the fifth of §7.1, in plain numbers: end of the object, free pointer, left red zone, slot.
+fn by_the_steps(spec: &CacheSpec, kmalloc: bool, letters: &str, era: &str, align: u64) -> [u64; 4] {
+    let nth = eras::ALL.iter().position(|(name, _)| *name == era).unwrap();
+    let from = |first: &str| nth >= eras::ALL.iter().position(|(name, _)| *name == first).unwrap();
+    let has = |letter: char| letters.contains(letter);
+    let mut size = spec.size.div_ceil(8) * 8;
+    if has('Z') && size == spec.size {
+        size += 8;
+    }
+    let end = size;
+    let mut outside = spec.typesafe_by_rcu || spec.ctor || has('P');
+    outside |= from("6.1") && has('Z') && spec.size < 8;
+    outside |= from("6.18") && has('Z') && has('U') && kmalloc;
+    let pointer = if outside {
+        size += 8;
+        end
+    } else if from("6.1") {
+        spec.size / 2 / 8 * 8
+    } else {
+        0
+    };
+    if has('U') {
+        let track = if from("6.1") {
+            32
+        } else if from("3.1") {
+            152
+        } else {
+            24
+        };
+        size += 2 * track + if from("6.1") && kmalloc { 4 } else { 0 };
+    }
+    let mut left = 0;
+    if has('Z') {
+        size += 8;
+        if from("6.1") {
+            left = 8u64.div_ceil(align) * align;
+            size += left;
+        }
+    }
+    [end, pointer, left, size.div_ceil(align) * align]
+}
+
+#[test]
+fn debug_layouts_follow_the_steps_of_the_specification_in_every_era() {
+    let kinds: [fn(CacheSpec) -> CacheSpec; 4] = [
+        |s| s,
+        |s| CacheSpec { ctor: true, ..s },
+        |s| CacheSpec { typesafe_by_rcu: true, ..s },
+        |s| CacheSpec { align: 32, ..s },
+    ];
+    let mut layouts = 0;
+    for (era, policy) in eras::ALL {
+        for letters in ["F", "Z", "P", "U", "T", "FZ", "ZP", "ZU", "PU", "FZPU", "FZPUT", ""] {
+            for size in [4, 7, 8, 24, 64, 100, 104, 192, 700, 1024, 4096] {
+                for (kind, kmalloc) in kinds.iter().map(|k| (k, false)).chain([(&kinds[0], true)]) {
+                    let spec = kind(CacheSpec::new("test", size));
+                    let debug = if letters.is_empty() { Debug::default() } else { debug(letters, &policy) };
+                    let l = Layout::new(Asked { spec: &spec, kmalloc, debug }, &policy, &X86).unwrap();
+                    let expected = by_the_steps(&spec, kmalloc, letters, era, l.align);
+                    assert_eq!(
+                        [l.inuse, l.offset, l.left, l.slot],
+                        expected,
+                        "{size} {letters} {era} {spec:?} {kmalloc}"
+                    );
+                    assert!(l.objects * l.slot <= X86.bytes(l.order.0.into()));
+                    layouts += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(layouts, 13 * 12 * 11 * 5);
+}
+
+#[test]
+fn the_104_byte_buffer_head_of_2007_is_order_0_with_39_objects_also_with_max_order_4_and_min_objects_16() {
+    for era in ["2.6.21-mm1", "2.6.22", "2.6.24-rc2", "2.6.24"] {
+        let policy = eras::policy(era).unwrap();
+        for cpus in [1, 2, 8, 64] {
+            let shape = Shape { cpus, ..X86 };
+            for policy in [policy, tuned(policy, 16, 4)] {
+                let l = layout(&CacheSpec::new("buffer_head", 104), &policy, &shape);
+                assert_eq!((l.slot, l.order, l.objects), (104, Order(0), 39), "{era}, {cpus} CPUs");
+            }
+        }
+    }
+}
+
+/// slub.md §3 (a) and the points of §13.1 that were published or measured.
+#[test]
+fn published_points_are_reproduced() {
+    let at = |era: &str, size: u64, cpus: u64| of_size(size, &eras::policy(era).unwrap(), &Shape { cpus, ..X86 });
+    assert_eq!([4096, 8192, 16384].map(|size| at("2.6.27", size, 8).0), [3, 2, 3]);
+    let kmalloc = |size: u64| {
+        let spec = CacheSpec::new("kmalloc", size);
+        let asked = Asked { spec: &spec, kmalloc: true, debug: Debug::default() };
+        let l = Layout::new(asked, &eras::V2_6_25, &X86).unwrap();
+        (l.order.0, l.objects)
+    };
+    assert_eq!([2048, 4096].map(kmalloc), [(3, 16), (3, 8)]);
+    let four = tuned(V2_6_24, 4, 3);
+    assert_eq!([2048, 4096].map(|size| of_size(size, &four, &X86).0), [1, 2]);
+    assert_eq!(of_size(8192, &tuned(V2_6_24, 4, 0), &X86), (1, 1));
+    assert_eq!(at("6.18", 5888, 2), (3, 5));
+    assert_eq!(at("6.18", 624, 2), (1, 13));
+    let automatic = |cpus| MinObjects::Rule(MinObjectsRule::ByCpus).on(cpus);
+    let expected =
+        [(1, 8), (2, 12), (3, 12), (4, 16), (7, 16), (8, 20), (15, 20), (16, 24), (31, 24), (32, 28), (63, 28)];
+    assert!(expected.into_iter().all(|(cpus, n)| automatic(cpus) == n));
+    assert_eq!([64, 127, 1024, 4096].map(automatic), [32, 32, 48, 56]);
 }
 
 /// slub.md §13: default tunables, and the tuned table of the 2.6.22 algorithm. Columns: min_objects 4, 8, 16 with max_order 0,
@@ -272,7 +398,7 @@ fn the_halving_anomaly_of_2_6_27_is_there_and_gone_in_2_6_31() {
 
 #[test]
 fn larger_pages_and_smaller_words_have_their_defaults() {
-    let shape = |page_size, word| Shape { page_size, line: 64, word, cpus: 8 };
+    let shape = |page_size, word| Shape { page_size, line: 64, word, cpus: 8, memory: 1 << 30 };
     let old = V2_6_24.on_pages(65_536);
     assert_eq!((old.t.max_order, old.t.min_objects), (2, MinObjects::Objects(8)));
     assert_eq!(of_size(8192, &old, &shape(65_536, 8)), (0, 8));

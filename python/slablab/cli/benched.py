@@ -1,0 +1,55 @@
+"""`slablab bench workloads`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from slablab.cli import out, words
+from slablab.config import allocator, machine, workload
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    made = commands(
+        "bench workloads",
+        run,
+        "Run every workload and print what each asks of the allocator, most frees on another CPU first.",
+        "slablab bench workloads --allocator slab@2.6.24 --machine stoakley-2x4",
+    )
+    made.add_argument(
+        "--machine", default="opteron-2x4-2007", metavar="NAME", help="preset or native (default %(default)s)"
+    )
+    made.add_argument("--allocator", default="slub@2.6.24", metavar="NAME", help="allocator (default %(default)s)")
+    made.add_argument("--workload", metavar="NAMES", help="these workloads, with commas (default: all)")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the machine or the allocator"
+    )
+    made.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default 1)")
+    made.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints the table of all workloads."""
+    from slablab import bench
+
+    out.writable([given.csv])
+    given.seconds = None
+    arguments: dict[str, Any] = {
+        "machine": words.changed(machine(given.machine), given),
+        "allocator": words.changed(allocator(given.allocator), given),
+        "workload": [workload(w.strip()) for w in given.workload.split(",")] if given.workload else None,
+        "seed": given.seed,
+    }
+    if given.show_code:
+        shown = "print(table.to_json(orient='records'))" if given.json else "print(table.to_string(index=False))"
+        call = out.call("bench.workloads", arguments)
+        return out.script("import slablab.bench", f"table = {call}", out.csv("table", given.csv), shown)
+    out.echo("bench.workloads", arguments)
+    made = bench.workloads(**arguments, progress=sys.stderr.isatty())
+    if given.csv:
+        made.to_csv(given.csv, index=False)
+    print(made.to_json(orient="records") if given.json else made.to_string(index=False, float_format="%.4g"))
+    return 0
