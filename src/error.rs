@@ -40,6 +40,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What a run unwinds with when it was asked to stop from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+/// Ends the run at hand: unwinds with [`Cancelled`], without a message.
+pub fn stop() -> ! {
+    std::panic::resume_unwind(Box::new(Cancelled))
+}
+
 /// A broken invariant, found by a `verify()` walker: where, what was expected, what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {

@@ -9,6 +9,7 @@ use crate::units::{Addr, NodeId};
 
 /// What `kmem_cache_create` is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CacheSpec {
     /// Name as it appears in reports.
     pub name: String,
@@ -136,6 +137,29 @@ pub struct Parameter {
     pub meaning: &'static str,
 }
 
+/// A complaint of the reader of JSON without the names of Rust's types.
+pub fn in_words(complaint: &str) -> String {
+    let Some((what, kind)) = complaint.rsplit_once("expected ") else {
+        return complaint.split(": data did not match").next().unwrap_or_default().to_string();
+    };
+    let kind = match kind {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more".into(),
+        "i64" | "i32" => "a whole number".into(),
+        "f64" | "f32" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" => "a word".into(),
+        other => other.replace('`', ""),
+    };
+    format!("{what}expected {kind}")
+}
+
+/// What a parameter takes, in the user's words: its meaning, and what kind of value the reader of `complaint` asked for.
+fn expected(parameter: &Parameter, complaint: &str) -> String {
+    let complaint = in_words(complaint);
+    let kind = complaint.split_once("expected ").map_or("", |(_, kind)| kind);
+    if kind.is_empty() { parameter.meaning.into() } else { format!("{} ({kind})", parameter.meaning) }
+}
+
 /// `defaults` with the fields that the JSON object `given` names (`name` and `era` of the object aside, unless `era` is a
 /// parameter). An unknown field, or a value of the wrong kind, is refused by its dotted name.
 pub fn merge_fields<C: Serialize + DeserializeOwned>(
@@ -157,7 +181,7 @@ pub fn merge_fields<C: Serialize + DeserializeOwned>(
         let fields = full.as_object_mut().expect("a configuration is an object");
         fields.insert(key.clone(), value.clone());
         if let Err(e) = serde_json::from_value::<C>(full.clone()) {
-            return Err(Error::new(format!("{part}.{key}"), value, format!("{} ({e})", parameter.meaning)));
+            return Err(Error::new(format!("{part}.{key}"), value, expected(parameter, &e.to_string())));
         }
     }
     Ok(serde_json::from_value(full).expect("checked field by field"))

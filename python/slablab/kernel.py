@@ -7,6 +7,7 @@ somebody looks: so nothing is held between two calls but the list of steps, and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
+
+MAX_NAME = 255
+"""Longest name of a cache."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,7 @@ class Kernel:
                     return cache
             raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
         size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
-        whole("cache.align", align, f"0 or a power of two up to {MAX_SIZE}", low=0, high=MAX_SIZE)
+        whole("cache.align", align, "0 or a power of two", low=0, high=1 << 62)
         flags = {
             "hwcache_align": hwcache_align,
             "reclaim_account": reclaim_account,
@@ -417,7 +421,11 @@ class Kernel:
         """Runs a script on this machine with this allocator."""
         parts = self._experiment
         script = Script(ops=ops)
-        return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+        try:
+            return Experiment(machine=parts.machine, allocator=parts.allocator, workload=script, seed=parts.seed).run()
+        except ConfigError as e:
+            # The step has no number for who makes calls.
+            raise ConfigError(re.sub(r"^workload\.ops\[\d+\]\.", "", str(e))) from None
 
     def _answers(self, ops: list[dict[str, Any]]) -> None:
         """Asks a kernel of its own whether it would do this, which may be a ConfigError; asked before, it did."""
@@ -447,7 +455,7 @@ class Kernel:
         self._step(op, given, 0)
         try:
             self._views()
-        except ConfigError:
+        except BaseException:
             self._steps.pop()
             raise
 
@@ -482,8 +490,9 @@ class Kernel:
 def checked_name(name: object) -> None:
     """Refuses names that /proc/slabinfo could not show."""
     good = isinstance(name, str) and name and name.isascii() and name.isprintable() and " " not in name
-    if not good:
-        raise refused("cache.name", shown(name), "a name of printable ASCII characters without blanks, as in slabinfo")
+    if not good or len(str(name)) > MAX_NAME:
+        right = f"a name of 1..{MAX_NAME} printable ASCII characters without blanks, as in slabinfo"
+        raise refused("cache.name", shown(name), right)
 
 
 def frame(slabs: list[SlabView]) -> pd.DataFrame:

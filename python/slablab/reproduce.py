@@ -241,6 +241,8 @@ class Reproduction:
             for machine in names
             for name, v in entry("machine", machine)["values"].items()
             if v["confidence"] == "low" and f"machine.{name}" not in fitted and _scalable(v["value"])
+            # Some stand in the table of machines, and the model has another in their place.
+            if not v["source"].startswith("not used by the model")
         }
         changes = {
             f"{name} × {factor}": partial(_scaled, name, factor)

@@ -90,7 +90,11 @@ class Result:
         return self._frame("caches")
 
     def stats(self) -> pd.DataFrame:
-        """One row per cache, CPU and event counter."""
+        """One row per cache, CPU and event counter: of all steps that began inside the measured time.
+
+        `latency` counts the calls that lie inside it as a whole: the two differ by at most a step on each CPU. What is
+        freed when the run is over is in neither.
+        """
         return self._frame("stats")
 
     def locks(self) -> pd.DataFrame:

@@ -285,9 +285,11 @@ def hardware() -> list[Row]:
     from slablab.config import catalog
 
     rows = []
-    for name in (m["name"] for m in catalog()["machines"] if m["simulated"]):
+    for name, known in ((m["name"], m["values"]) for m in catalog()["machines"] if m["simulated"]):
+        deeper = any(f"idle_{state}_exit" in known for state in ("c1e", "c3", "c6"))
         compared: dict[str, list[tuple[int, int]]] = {}
         for kind, state in zip(KINDS, STATES, strict=True):
+            state = "c1" if state == "deep" and not deeper else state
             machine = {"name": name, "locks": kind, "idle_states": state}
             measured = probe(machine, "null")
             figures = Figures(measured["values"])

@@ -198,6 +198,7 @@ def freed_twice(k: sl.Kernel) -> None:
         (lambda k: k.cache("dentri"), ['"dentri"', 'did you mean "dentry"']),
         (lambda k: k.cache(""), ["cache.name", "printable ASCII"]),
         (lambda k: k.cache("größe", 64), ["größe", "printable ASCII"]),
+        (lambda k: k.cache("a" * 256, 64), ["cache.name", "1..255"]),
         (lambda k: k.cache("two words", 64), ["two words", "without blanks"]),
         (lambda k: k.cache(7, 64), ["cache.name = 7"]),
         (lambda k: k.cache("none", 0), ["cache.size = 0", "1.."]),
@@ -233,3 +234,15 @@ def test_a_destroyed_cache_is_gone():
             use()
     assert c.slabs().empty
     assert "(no slabs)" in str(c)
+
+
+def test_what_the_kernel_has_no_memory_for_is_refused_and_forgotten():
+    for era in ("slab@2.6.24", "slab@6.1"):
+        k = sl.Kernel(sl.Sim(cpus=2), era)
+        c = k.cache("x", 64)
+        with pytest.raises(sl.ConfigError, match=r"limit = 2147483647: 1\.\.\d+: .*ENOMEM"):
+            c.tune((1 << 31) - 1, 1, 1)
+        c.tune(6, 3, 0)
+        assert c.alloc().slot == 0
+        # 6.1 gives it slots of kmalloc-64.
+        assert ("x" if era == "slab@2.6.24" else "kmalloc-64") in k.map()

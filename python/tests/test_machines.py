@@ -11,6 +11,8 @@ import slablab as sl
 from slablab.cli import main
 from slablab.cli.completion import candidates
 
+# Of the table of machines, but the model has another figure in their place.
+UNUSED = {"l1_lat", "copy_bw_mem"}
 NAMES = [m["name"] for m in sl.catalog()["machines"] if m["simulated"]]
 
 
@@ -33,6 +35,10 @@ def test_a_machine_is_shown_with_every_source(name: str, capsys: pytest.CaptureF
 def test_any_figure_can_be_replaced_by_name(capsys: pytest.CaptureFixture[str]):
     for key, value in sl.catalog()["machines"][0]["values"].items():
         if isinstance(value["value"], str):
+            continue
+        if key in UNUSED:
+            with pytest.raises(sl.ConfigError, match=f"machine.{key} = .*the model does not use it"):
+                sl.Sim(**{key: value["value"]}).figures()
             continue
         frame = sl.Sim(**{key: value["value"]}).figures().set_index("figure")
         assert frame.loc[key, "source"] == "set by the user"

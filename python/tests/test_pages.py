@@ -109,7 +109,7 @@ BAD = [
     ),
     (
         lambda: sl.run(machine=sl.Sim(numa_nodes=1, memory=3 / 1024), allocator="null", workload=SMALL),
-        ["machine.memory = 3 MiB", "at least 8 MiB"],
+        ["machine.memory = 0.0029296875 GiB", "at least 8 MiB per node, not 3"],
     ),
     (
         lambda: sl.run(machine=sl.Native(memory_mib=3), allocator="null", workload=SMALL),

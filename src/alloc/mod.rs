@@ -183,8 +183,9 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     }
     /// Changes a cache's tunables at run time (SLAB; kernel: slabinfo_write). When no CPU runs. False for values that the
     /// kernel ignores silently; an allocator without tunables, and a lack of memory, are errors.
-    fn tune(&mut self, _cache: CacheId, _asked: Tuning) -> Result<bool, Error> {
-        Err(Error::new("workload.ops", "tune", format!("slab: {} has nothing to tune at run time", Self::Config::NAME)))
+    fn tune(&mut self, _cache: CacheId, asked: Tuning) -> Result<bool, Error> {
+        let right = format!("a step for slab: {} has nothing to tune at run time", Self::Config::NAME);
+        Err(Error::new("tune", format!("{} {} {}", asked.limit, asked.batchcount, asked.sharedfactor), right))
     }
     /// For replays of a boot: the kernel made this cache before it counted its CPUs. Only SLAB's caches remember that.
     fn made_before_cpus(&mut self, _cache: CacheId) {}
@@ -224,7 +225,7 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Writes to an attribute of a cache (SLUB; kernel: its directory in sysfs). When no CPU runs. What the release refuses
     /// is an error.
     fn write_attribute(&mut self, _cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
-        let right = format!("slub: {} has no attributes to write", Self::Config::NAME);
+        let right = format!("a step for slub: {} has no attributes to write", Self::Config::NAME);
         Err(Error::new(format!("cache.{attribute}"), value, right))
     }
     /// Objects, slabs and queues of every cache per CPU and node, as text; `None` for an allocator without such queues.

@@ -104,11 +104,15 @@ stats! {
 
 /// One CPU's counts of one cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counters([u64; Stat::ALL.len()]);
+pub struct Counters {
+    counts: [u64; Stat::ALL.len()],
+    /// Allocations less those that `counts` holds, of a release whose counters leave some out and count others twice.
+    left_out: i64,
+}
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters([0; Stat::ALL.len()])
+        Counters { counts: [0; Stat::ALL.len()], left_out: 0 }
     }
 }
 
@@ -116,28 +120,36 @@ impl Counters {
     /// Counts one event.
     #[inline]
     pub fn count(&mut self, stat: Stat) {
-        self.0[stat as usize] += 1;
+        self.counts[stat as usize] += 1;
     }
     /// Counts `n` events.
     #[inline]
     pub fn add(&mut self, stat: Stat, n: u64) {
-        self.0[stat as usize] += n;
+        self.counts[stat as usize] += n;
     }
     /// The count of an event.
     pub fn get(&self, stat: Stat) -> u64 {
-        self.0[stat as usize]
+        self.counts[stat as usize]
     }
     /// Adds all counts of another CPU or list.
     pub fn merge(&mut self, other: &Counters) {
-        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a += b);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| *a += b);
+        self.left_out += other.left_out;
     }
     /// The counts that have been added since `earlier`.
     pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters(std::array::from_fn(|i| self.0[i] - earlier.0[i]))
+        Counters {
+            counts: std::array::from_fn(|i| self.counts[i] - earlier.counts[i]),
+            left_out: self.left_out - earlier.left_out,
+        }
     }
     /// Sets all counts to zero.
     pub fn reset(&mut self) {
-        self.0.fill(0);
+        *self = Counters::default();
+    }
+    /// Notes `n` allocations that the release's counters do not show: [`Counters::shares`] has them.
+    pub fn leave_out(&mut self, n: i64) {
+        self.left_out += n;
     }
 
     /// Allocations served by the fastest path, allocations in all, and the same for frees: whatever the allocator calls
@@ -151,7 +163,7 @@ impl Counters {
                 + g(Stat::Allochit)
                 + g(Stat::SlqbAlloc).saturating_sub(slqb_slow)
                 + g(Stat::FirstPage),
-            alloc: g(Stat::AllocFastpath)
+            alloc: (g(Stat::AllocFastpath)
                 + g(Stat::AllocSlowpath)
                 + g(Stat::Allochit)
                 + g(Stat::Allocmiss)
@@ -160,7 +172,8 @@ impl Counters {
                 + g(Stat::FirstPage)
                 + g(Stat::LaterPage)
                 + g(Stat::NewPage)
-                + g(Stat::LargeAlloc),
+                + g(Stat::LargeAlloc))
+            .saturating_add_signed(self.left_out),
             free_fast: g(Stat::FreeFastpath)
                 + g(Stat::Freehit)
                 + g(Stat::SlqbFree).saturating_sub(g(Stat::FlushFreeList) + g(Stat::FreeRemote))

@@ -47,6 +47,8 @@ pub trait Machine: Sync + Sized {
     /// Reserves `bytes` of simulated address space for a structure whose fields live in Rust, on `node`, so that its
     /// cache lines can be charged. Line-aligned. Past the arena and its page frames.
     fn reserve(&self, bytes: u64, node: NodeId) -> Addr;
+    /// Bytes that can still be reserved.
+    fn room(&self) -> u64;
 
     /// Makes a lock whose word lies at `addr`. `name` is the class it is reported under (`list_lock`, `zone->lock`).
     fn lock(&self, name: &'static str, addr: Addr) -> Self::Lock;
@@ -62,6 +64,18 @@ pub trait Machine: Sync + Sized {
     /// counts from now on; the first call finds nothing. `None` where nothing is charged. When no CPU runs.
     fn effort(&self) -> Option<Effort> {
         None
+    }
+
+    /// Asked to stop from outside. Sim looks at every point of interaction and unwinds with [`Cancelled`]; long work
+    /// between boots asks by [`Machine::poll`].
+    ///
+    /// [`Cancelled`]: crate::error::Cancelled
+    fn cancelled(&self) -> bool;
+    /// Unwinds if the machine was asked to stop. When no CPU runs.
+    fn poll(&self) {
+        if self.cancelled() {
+            crate::error::stop();
+        }
     }
 
     /// Runs `body` on every CPU and returns when all have returned.

@@ -14,6 +14,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::percpu::Mailboxes;
+use super::sim::Cancel;
 use super::sync::{AtomicBool, Ordering};
 use super::{Access, Addr, Arena, Cpu, Event, Machine, RawLock, Report, Wakeup};
 use crate::error::Error;
@@ -29,6 +30,7 @@ pub struct Native {
     topology: Topology,
     next_reserved: AtomicU64,
     shared: Shared,
+    cancel: Cancel,
 }
 
 /// What the workers of a boot share.
@@ -72,7 +74,12 @@ impl Native {
                 active: AtomicUsize::new(0),
             },
             topology,
+            cancel: Cancel::default(),
         })
+    }
+    /// The same machine, which stops when `cancel` says so.
+    pub fn heeding(self, cancel: &Cancel) -> Native {
+        Native { cancel: cancel.clone(), ..self }
     }
 
     /// Cores of the host this process may use.
@@ -102,6 +109,12 @@ impl Machine for Native {
     }
     fn reserve(&self, bytes: u64, _node: NodeId) -> Addr {
         Addr(self.next_reserved.fetch_add(round_up(bytes.max(1), LINE), Ordering::Relaxed))
+    }
+    fn cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+    fn room(&self) -> u64 {
+        u64::MAX - self.next_reserved.load(Ordering::Relaxed)
     }
     fn lock(&self, _name: &'static str, _addr: Addr) -> NativeLock {
         NativeLock::new()
@@ -136,6 +149,8 @@ impl Machine for Native {
                             not_send: PhantomData,
                         };
                         body(&cpu);
+                        // Others may still call.
+                        while cpu.counted.get() && cpu.idle(None) != Wakeup::Quiet {}
                     })
                 })
                 .collect();

@@ -104,6 +104,11 @@ impl<C: Cpu> Mailboxes<C> {
         }
     }
 
+    /// True if a call waits for `target`.
+    pub(super) fn waits_for(&self, target: CpuId) -> bool {
+        self.pending.load(Ordering::Acquire) != 0 && !self.waiting[usize::from(target.0)].lock().unwrap().is_empty()
+    }
+
     /// Runs what waits for `cpu`, in order of arrival.
     #[inline]
     pub(super) fn serve(&self, cpu: &C) {

@@ -98,7 +98,7 @@ impl Asked {
 }
 
 /// One CPU's counts: a row of orders for each asker it has met.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ledger(Vec<Option<Box<[Asked; MAX_ORDER]>>>);
 
 impl Ledger {
@@ -107,6 +107,9 @@ impl Ledger {
             self.0.resize_with(asker + 1, || None);
         }
         &mut self.0[asker].get_or_insert_default()[order]
+    }
+    fn of(&self, asker: usize, order: usize) -> Asked {
+        self.0.get(asker).and_then(Option::as_ref).map_or(Asked::default(), |row| row[order])
     }
     /// The end of a warm-up: what is held stays.
     pub(super) fn reset(&mut self) {
@@ -122,8 +125,11 @@ impl<M: Machine> Pages<'_, M> {
         let mut sum: Vec<[Asked; MAX_ORDER]> = Vec::new();
         for (_, c) in self.cpus.iter_mut() {
             sum.resize(sum.len().max(c.asked.0.len()), Default::default());
-            for (all, row) in sum.iter_mut().zip(&c.asked.0) {
-                all.iter_mut().zip(row.iter().flat_map(|r| r.iter())).for_each(|(all, one)| all.add(one));
+            for (asker, row) in c.asked.0.iter().enumerate() {
+                for (order, now) in row.iter().flat_map(|r| r.iter()).enumerate() {
+                    let shown = c.kept.as_ref().map_or(*now, |kept| kept.asked.of(asker, order));
+                    sum[asker][order].add(&Asked { held: now.held, ..shown });
+                }
             }
         }
         let rows = sum.into_iter().enumerate().flat_map(|(asker, row)| {

@@ -46,6 +46,9 @@ pub(super) struct Zone {
     fresh: u32,
 }
 
+/// Pages between two looks whether the run was asked to stop: 512 MiB, some milliseconds.
+const POLL: u32 = 1 << 17;
+
 impl Zone {
     pub(super) fn new(addr: Addr, start: Pfn, pages: u32, model: PageModel) -> Zone {
         Zone {
@@ -70,7 +73,7 @@ impl Zone {
 
     /// Boot: all frames free, in the largest aligned blocks, ascending, each put at the head of its list (5.10 and later:
     /// at the tail).
-    pub(super) fn release_all(&mut self, arena: &Arena, map: Addr) {
+    pub(super) fn release_all(&mut self, arena: &Arena, map: Addr, poll: impl Fn()) {
         if self.model == PageModel::Stack {
             self.free = u64::from(self.pages);
             return;
@@ -87,6 +90,9 @@ impl Zone {
             if at == low && low < high {
                 at = high;
                 continue;
+            }
+            if at.is_multiple_of(POLL) {
+                poll();
             }
             let aligned = if at == 0 { MAX_ORDER as u32 - 1 } else { at.trailing_zeros().min(MAX_ORDER as u32 - 1) };
             let order = (0..=aligned).rev().find(|o| at + (1 << o) <= end).unwrap_or(0);
@@ -246,7 +252,14 @@ impl Zone {
     }
 
     /// Checks the lists and marks their pages in `seen`; returns the number of free pages.
-    pub(super) fn verify(&self, arena: &Arena, map: Addr, seen: &mut [bool], zone: usize) -> Result<u64, Corruption> {
+    pub(super) fn verify(
+        &self,
+        arena: &Arena,
+        map: Addr,
+        seen: &mut [bool],
+        zone: usize,
+        poll: impl Fn(),
+    ) -> Result<u64, Corruption> {
         let mut free = 0;
         for (o, list) in self.lists.iter().enumerate() {
             let place = || format!("zone {zone}, free area of order {o}");
@@ -256,6 +269,9 @@ impl Zone {
             crate::ensure!(count == self.nr_free[o], place(), "nr_free {} but {count} blocks", self.nr_free[o]);
             free += untouched << o;
             for pfn in blocks {
+                if pfn.0.is_multiple_of(POLL) {
+                    poll();
+                }
                 crate::ensure!(pfn.0 % (1 << o) == 0, place(), "block {pfn:?} is not aligned");
                 let inside = pfn.0 >= self.start && pfn.0 + (1 << o) <= self.start + self.pages;
                 crate::ensure!(inside, place(), "block {pfn:?} leaves the zone");

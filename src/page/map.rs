@@ -58,6 +58,9 @@ impl Grid {
     }
     /// Each cell that `pages` pages from `at` on lie in, with how many of them.
     fn spread(&mut self, at: Pfn, pages: u64, mut f: impl FnMut(&mut Cell, u64)) {
+        if pages == 0 {
+            return;
+        }
         let (mut at, end) = (u64::from(at.0) - self.first, u64::from(at.0) - self.first + pages);
         while at < end {
             let next = ((at / self.size + 1) * self.size).min(end);

@@ -94,6 +94,14 @@ struct CpuPages {
     sets: Vec<Pageset>,
     stats: Vec<PageStats>,
     asked: Ledger,
+    /// The counts that reports show, if not the present ones.
+    kept: Option<Kept>,
+}
+
+/// Counts of the past.
+struct Kept {
+    stats: Vec<PageStats>,
+    asked: Ledger,
 }
 
 /// The page allocator: owns the arena and `mem_map`, lends pages.
@@ -152,7 +160,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             // A zone: marks and counts, free areas (two lines), the lock, pointers to the pagesets (page-allocator.md §14).
             let addr = machine.reserve(320, node);
             let mut zone = Zone::new(addr.plus(64), Pfn(start as u32), pages as u32, model);
-            zone.release_all(&arena, map);
+            zone.release_all(&arena, map, || machine.poll());
             held += fragment.map_or(0, |f| f.apply(&mut zone, &arena, map));
             published.push(Published::new(addr, &zone));
             zones.push(SpinLock::new(machine.lock("zone->lock", addr.plus(192)), zone));
@@ -173,6 +181,7 @@ impl<'m, M: Machine> Pages<'m, M> {
                 sets: t.node_ids().map(set).collect(),
                 stats: vec![PageStats::default(); t.nodes()],
                 asked: Ledger::default(),
+                kept: None,
             }
         });
         let lent = t.cpu_ids().map(|_| Lent(AtomicI64::new(0))).collect();

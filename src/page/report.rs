@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::machine::Machine;
 use crate::units::{CpuId, MAX_ORDER, NodeId};
 
-use super::Pages;
+use super::{Kept, Pages};
 
 /// Event counts of the page allocator, per CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,16 @@ impl<M: Machine> Pages<'_, M> {
         let zones = |(cpu, stats): (CpuId, Vec<PageStats>)| {
             stats.into_iter().enumerate().map(move |(n, s)| (cpu, NodeId(n as u16), s))
         };
-        self.cpus.iter_mut().map(|(cpu, c)| (cpu, c.stats.clone())).flat_map(zones).collect()
+        self.cpus
+            .iter_mut()
+            .map(|(cpu, c)| (cpu, c.kept.as_ref().map_or(&c.stats, |kept| &kept.stats).clone()))
+            .flat_map(zones)
+            .collect()
+    }
+    /// From now on reports show the counts of this moment: the end of a measurement, run by each CPU. What is held they show
+    /// as it is.
+    pub fn keep_stats(&self, cpu: &M::Cpu) {
+        self.cpus.with(cpu, |c| c.kept = Some(Kept { stats: c.stats.clone(), asked: c.asked.clone() }));
     }
     /// Sets all counts to zero: the end of a warm-up, run by each CPU.
     pub fn reset_stats(&self, cpu: &M::Cpu) {

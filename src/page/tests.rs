@@ -41,7 +41,7 @@ fn with_zone_of(model: PageModel, f: impl Fn(&mut Zone, &Charge<Sim>) + Sync) {
     on(&machine, 0, |cpu| {
         let mut zone = Zone::new(addr, Pfn(0), frames as u32, model);
         f(&mut zone, &Charge { cpu, arena: &arena, map });
-        zone.verify(&arena, map, &mut vec![false; frames as usize], 0).unwrap();
+        zone.verify(&arena, map, &mut vec![false; frames as usize], 0, || ()).unwrap();
     });
 }
 
@@ -155,7 +155,7 @@ fn from_2_6_36_on_a_block_that_will_soon_merge_goes_to_the_tail() {
 #[test]
 fn from_5_10_on_boot_memory_is_handed_out_from_the_lowest_block() {
     with_zone_of(PageModel::Watermark, |zone, c| {
-        zone.release_all(c.arena, c.map);
+        zone.release_all(c.arena, c.map, || ());
         assert_eq!(zone.take(c, Order(10)), Some(Pfn(0)));
     });
 }
@@ -163,7 +163,7 @@ fn from_5_10_on_boot_memory_is_handed_out_from_the_lowest_block() {
 #[test]
 fn boot_lists_blocks_highest_first_and_refills_ascend() {
     with_zone(|zone, c| {
-        zone.release_all(c.arena, c.map);
+        zone.release_all(c.arena, c.map, || ());
         assert_eq!(lists(zone, c), "o10:[7168 6144]");
         zone.touch_all(c.arena, c.map);
         assert_eq!(lists(zone, c), "o10:[7168 6144 5120 4096 3072 2048 1024 0]");

@@ -12,10 +12,11 @@ impl<M: Machine> Pages<'_, M> {
     pub fn verify(&mut self) -> Result<(), Corruption> {
         let mut seen = vec![false; self.frames as usize];
         let (mut free, mut cached) = (0, 0);
+        let machine = self.machine;
         for (z, zone) in self.zones.iter_mut().enumerate() {
             let zone = zone.get_mut();
             let place = || format!("zone {z}");
-            free += zone.verify(&self.arena, self.map, &mut seen, z)?;
+            free += zone.verify(&self.arena, self.map, &mut seen, z, || machine.poll())?;
             let published = self.published[z].free.peek();
             crate::ensure!(published == zone.free, place(), "published free count {published} ≠ {}", zone.free);
             for (o, (word, n)) in self.published[z].nr_free.iter().zip(zone.nr_free).enumerate() {

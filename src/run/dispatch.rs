@@ -2,25 +2,24 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::alloc::geometry::{Columns, Shape, Wanted};
 use crate::alloc::{Configuration, SlabAllocator};
-use crate::error::Error;
+use crate::error::{Cancelled, Error};
 use crate::machine::presets::Machinery;
 use crate::machine::sim::{Cancel, Schedule};
 use crate::machine::{Cpu, Machine, Native, Sim};
-use crate::page::Pages;
+use crate::page::{PageModel, Pages};
 use crate::spec::CacheId;
 use crate::topology::Topology;
 use crate::units::{PAGE_SIZE, Picos};
 use crate::workload::script::{Script, ScriptOp};
 use crate::workload::{Plan, Workload};
 
-use super::exec::Executor;
+use super::exec::{Executor, latest};
 use super::profile::Recorder;
 use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
@@ -61,8 +60,50 @@ pub(super) fn complete(config: &mut Config) -> Result<(), Error> {
         config.workload["era"] = json!(crate::workload::net::Era::of_release(kernel));
         config.workload = complete_workload(&config.workload, cpus)?;
     }
-    Ok(())
+    shapes(config)
 }
+
+/// Refuses tunables with which a cache of the allocator, or one of the workload, cannot be made: tries it on a small machine
+/// with the same CPUs, unless they are the era's own. What the user set is named, not the cache.
+fn shapes(config: &Config) -> Result<(), Error> {
+    let given = &config.allocator;
+    let own = complete_allocator(&json!({ "name": given["name"], "era": given["era"] }))?;
+    if *given == own {
+        return Ok(());
+    }
+    let caches = match job(config)? {
+        Job::Tasks(plan) => plan.caches,
+        Job::Script(_) => Vec::new(),
+    };
+    let cpus = config.machine.cpus.unwrap_or(1);
+    let machine = Sim::new(&Machinery::for_topology(cpus, 1, SMALL)?, Schedule::default())?;
+    let pages = Pages::new(&machine, PageModel::HotCold)?;
+    macro_rules! tried {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            match name(given) {
+                $($name => {
+                    let tunables = <$config as Configuration>::from_json(given)?;
+                    <$alloc as SlabAllocator<'_, Sim>>::new(&pages, &tunables)
+                        .and_then(|mut alloc| caches.into_iter().try_for_each(|c| alloc.create_cache(c).map(drop)))
+                })*
+                other => Err(Error::unknown("allocator", other, crate::allocators!(allocator_names))),
+            }
+        };
+    }
+    let Err(refused) = crate::allocators!(tried) else { return Ok(()) };
+    let set = ["order", "min_objects", "min_order", "max_order", "kmalloc_max", "debug"];
+    match set.into_iter().find(|key| given[*key] != own[*key]) {
+        Some(key) if refused.parameter.starts_with("cache.") => {
+            let right = format!("one that all caches can have: with it {refused}");
+            Err(Error::new(format!("allocator.{key}"), &given[key], right))
+        }
+        // Memory and the like are the run's own affair.
+        _ => Ok(()),
+    }
+}
+
+/// Memory of the machine that shapes are tried on.
+const SMALL: u64 = 64 << 20;
 
 fn with_name(name: &str, value: Value) -> Value {
     let mut object = value.as_object().cloned().unwrap_or_default();
@@ -141,7 +182,7 @@ fn script(given: &Value) -> Result<Script, Error> {
     };
     match fields.keys().next() {
         Some(key) => Err(Error::unknown("workload", key, &["caches", "ops"])),
-        None => Ok(script),
+        None => script.check_alone().map(|()| script),
     }
 }
 
@@ -151,7 +192,7 @@ fn entries<T: serde::de::DeserializeOwned>(field: &str, given: Value) -> Result<
     };
     let entry = |(i, one): (usize, Value)| {
         serde_json::from_value(one.clone())
-            .map_err(|e| Error::new(format!("workload.{field}[{i}]"), one, e.to_string()))
+            .map_err(|e| Error::new(format!("workload.{field}[{i}]"), one, crate::spec::in_words(&e.to_string())))
     };
     list.into_iter().enumerate().map(entry).collect()
 }
@@ -209,15 +250,18 @@ fn run_job(config: &Config, job: impl FnOnce() -> Result<Job, Error>, cancel: &C
         if config.machine.is_native() {
             let (cpus, nodes, mib) = config.machine.native_shape()?;
             let topology = Topology::blocks(cpus as u16, nodes as u16, (mib << 20) / PAGE_SIZE * PAGE_SIZE);
-            on_machine(Native::new(topology)?, config, None, job, cancel)
+            on_machine(Native::new(topology)?.heeding(cancel), config, None, job, cancel)
         } else {
             let hardware = config.machine.machinery()?;
             let jitter_ps = (hardware.number("jitter")? * 1000.0).round() as u64;
             let schedule = Schedule { seed: config.seed, jitter_ps, ..Schedule::default() };
-            on_machine(Sim::new(&hardware, schedule)?, config, Some(&hardware), job, cancel)
+            on_machine(Sim::new(&hardware, schedule)?.heeding(cancel), config, Some(&hardware), job, cancel)
         }
     }));
-    let mut outcome = caught.unwrap_or_else(|panic| Err(Failure::Corruption(message(&*panic))))?;
+    let mut outcome = caught.unwrap_or_else(|panic| match panic.is::<Cancelled>() {
+        true => Err(Failure::Cancelled),
+        false => Err(Failure::Corruption(message(&*panic))),
+    })?;
     outcome.host.insert("wall_s".into(), json!(started.elapsed().as_secs_f64()));
     Ok(outcome)
 }
@@ -246,7 +290,7 @@ fn on_machine<M: Machine>(
                             let mut alloc = <$alloc as SlabAllocator<'_, M>>::new(&pages, &tunables)?;
                             match job {
                                 Job::Tasks(plan) => execute(&mut alloc, config, hardware, *plan, recorder.as_deref(), cancel)?,
-                                Job::Script(script) => execute_script(&mut alloc, &script)?,
+                                Job::Script(script) => execute_script(&mut alloc, config, &script)?,
                             }
                         };
                         pages.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
@@ -268,26 +312,36 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
     config: &Config,
     hardware: Option<&Machinery>,
-    plan: Plan,
+    mut plan: Plan,
     recorder: Option<&Recorder>,
     cancel: &Cancel,
 ) -> Result<report::Gathered, Failure> {
+    if plan.links.as_left {
+        // A recorded boot holds its kernel's own structures (kmem_cache_node): beside an allocator's own of that name.
+        let own: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
+        plan.caches.iter_mut().filter(|c| own.contains(&c.name)).for_each(|c| c.name.push_str("(recorded)"));
+    }
     let specs = plan.caches.clone();
     let caches = plan.caches.iter().map(|c| alloc.create_cache(c.clone())).collect::<Result<Vec<_>, _>>()?;
     plan.links.early.iter().for_each(|cache| alloc.made_before_cpus(caches[*cache as usize]));
     let simulated = hardware.is_some();
     let (unit, scale, per_byte, job, interval) = (plan.unit, plan.scale, plan.per_byte, plan.job, plan.interval_s);
-    let rules = hardware.map_or(Rules::V2_6_24, |h| Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()));
+    let rules = match hardware {
+        Some(h) => Rules::named(&h.word("sched").unwrap_or_default(), h.kernel()).at(h.number("hz")?),
+        None => Rules::V2_6_24,
+    };
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
     let as_left = plan.links.as_left;
-    let warm = Picos::from_secs_f64(plan.warmup_s);
+    let executor = Executor::new(&*alloc, plan, &caches, config.seed, simulated, rules, cancel);
+    let (warm, end) = executor.window();
     if let Some(recorder) = recorder {
-        recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0));
+        recorder.window(warm, end);
     }
-    let (mut totals, rest) = Executor::new(&*alloc, plan, &caches, config.seed, simulated, rules, cancel).run();
+    let (mut totals, rest) = executor.run();
     if let Some(recorder) = recorder {
         recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(totals.elapsed).0));
     }
+    let counts = report::Counts::of(alloc);
     if as_left {
         totals.as_left = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id))).collect();
     }
@@ -312,7 +366,8 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
         done as f64 * whole / seconds
     });
-    let gathered = report::Gathered::new(alloc, &totals, throughput, unit).with_series(series).with_job(job, measured);
+    let gathered =
+        report::Gathered::new(alloc, &counts, &totals, throughput, unit).with_series(series).with_job(job, measured);
     let Some(recorder) = recorder else { return Ok(gathered) };
     let names: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
     let specs: Vec<_> = caches.into_iter().zip(specs).collect();
@@ -322,6 +377,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 /// Runs a script over an allocator: steps one at a time, and the state of its caches at each checkpoint.
 fn execute_script<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     alloc: &mut A,
+    config: &Config,
     script: &Script,
 ) -> Result<report::Gathered, Failure> {
     let machine = alloc.pages().machine();
@@ -341,18 +397,24 @@ fn execute_script<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     };
     let slots = super::script::execute(machine, alloc, script, &mut seen)?;
     alloc.verify().map_err(|c| Failure::Corruption(c.to_string()))?;
-    let last = AtomicU64::new(0);
-    machine.boot(|cpu| {
-        last.fetch_max(cpu.now().0, Ordering::Relaxed);
-    });
-    let elapsed = last.into_inner() as f64 / 1e12;
+    // The others sleep to the end of the last step: every CPU's time is accounted for.
+    let last = latest(machine);
+    if !config.machine.is_native() {
+        machine.boot(|cpu| {
+            while cpu.now() < last {
+                cpu.idle(Some(last));
+            }
+        });
+    }
+    let elapsed = last.0 as f64 / 1e12;
     let mut totals = super::exec::Totals { elapsed, ..Default::default() };
     totals.cpu.ops = script.ops.len() as u64;
     totals.cpu.net.failed = slots.failed;
     totals.cpu.pages_last = alloc.pages().lent();
     totals.cpu.pages_peak = totals.cpu.pages_last;
     let throughput = if elapsed > 0.0 { totals.cpu.ops as f64 / elapsed } else { 0.0 };
-    Ok(report::Gathered::new(alloc, &totals, throughput, "ops/s".into()).with_checkpoints(checkpoints))
+    let counts = report::Counts::of(alloc);
+    Ok(report::Gathered::new(alloc, &counts, &totals, throughput, "ops/s".into()).with_checkpoints(checkpoints))
 }
 
 /// What a panic said.
@@ -446,7 +508,11 @@ mod tests {
             ("/machine", json!({ "name": "native", "memory_mib": 1 }), "machine.memory_mib = 1"),
             ("/machine", json!({ "name": "opteron-2x4-2007", "pages": "2.6.30" }), "machine.pages = \"2.6.30\""),
             ("/machine", json!({ "name": "native", "fragment": [2.0, 1] }), "machine.fragment = 2"),
-            ("/machine", json!({ "name": "opteron-2x4-2007", "memory": 0.003 }), "machine.memory = 1.535"),
+            (
+                "/machine",
+                json!({ "name": "opteron-2x4-2007", "memory": 0.003 }),
+                "machine.memory = 0.003 GiB: at least 8 MiB per node, not 1.535",
+            ),
             (
                 "/machine",
                 json!({ "name": "opteron-2x4-2007", "nodes": 1, "numa_nodes": 1 }),
@@ -456,6 +522,20 @@ mod tests {
             ("/allocator", json!("nul"), "did you mean \"null\""),
             ("/allocator", json!("null@2"), "era of null"),
             ("/allocator", json!({ "name": "null", "order": 1 }), "parameter of null"),
+            (
+                "/allocator",
+                json!({ "name": "slub", "era": "2.6.22", "order": 10 }),
+                "allocator.order = 10: one that all",
+            ),
+            ("/allocator", json!({ "name": "slub", "era": "2.6.21-mm1", "order": 10 }), "allocator.order = 10"),
+            ("/workload", json!({ "name": "tbench", "clients": "2" }), "a whole number, 0 or more"),
+            ("/workload", json!({ "name": "tbench", "native_work": "no" }), "skip or spin"),
+            ("/allocator", json!({ "name": "slub", "min_partial": "x" }), "allocator.min_partial = \"x\": "),
+            (
+                "/workload",
+                json!({ "name": "script", "caches": [{ "name": "a b", "size": 8 }], "ops": [] }),
+                "caches[0].name",
+            ),
             ("/workload", json!("tbensh"), "did you mean \"tbench\""),
             ("/workload", json!({ "name": "tbench", "clients": 0 }), "workload.clients = 0"),
             ("/workload", json!({ "name": "tbench", "clients": "many" }), "workload.clients = \"many\""),

@@ -3,22 +3,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::alloc::{CacheInfo, SlabAllocator, periodic};
 use crate::machine::sim::Cancel;
 use crate::machine::{Cpu, Event, Machine, PerCpu, Section, Wakeup};
 use crate::page::{self, Pages};
 use crate::spec::CacheId;
-use crate::units::{JIFFY, Picos};
+use crate::units::Picos;
 use crate::workload::{LapSpec, Op, Plan};
 
 use super::net::{self, Context, Net, NetCounts};
 use super::objects::{self, Local, ObjectCounts, Objects, Step};
 use super::sched::{Rules, Running, Scheduler, TickState};
 use super::timeline::{Sample, Timeline};
-
-/// Period of the timer tick.
-const TICK: Picos = JIFFY;
 
 /// What one CPU counts during the measured interval.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +81,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         let machine = pages.machine();
         let mut sched = Scheduler::new(machine, plan.tasks.len(), rules);
         let net = Net::new(machine, &plan, caches, simulated);
-        let warm = Picos::from_secs_f64(plan.warmup_s);
+        // The boot took time, too: a measurement begins after it.
+        let warm = Picos::from_secs_f64(plan.warmup_s).max(latest(machine));
         let end = Picos(warm.0 + Picos::from_secs_f64(plan.seconds).0);
         let objects = Objects::new(machine, &plan, caches, simulated);
         let interval = Picos(Picos::from_secs_f64(plan.interval_s).0.max(1));
@@ -105,7 +104,13 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         }
     }
 
-    /// Runs to the end of the measured interval, or until the last task is over.
+    /// Start and end of what is measured.
+    pub(super) fn window(&self) -> (Picos, Picos) {
+        (self.warm, self.end)
+    }
+
+    /// Runs to the end of the measured interval, or until the last task is over. What is under way then is left for
+    /// [`Rest::tear_down`].
     pub(super) fn run(mut self) -> (Totals, Rest<'p, M>) {
         self.machine.measure(self.warm, self.end);
         self.machine.boot(|cpu| self.cpu_loop(cpu));
@@ -143,7 +148,8 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
     fn cpu_loop(&self, cpu: &M::Cpu) {
         let mut ticks = TickState::default();
         // Ticks of the CPUs are spread over the period, as a kernel's are (by CPU number).
-        let mut next_tick = Picos(cpu.now().0 + TICK.0 + TICK.0 * u64::from(cpu.id().0) / 256);
+        let tick = self.sched.period().0;
+        let mut next_tick = Picos(cpu.now().0 + tick + tick * u64::from(cpu.id().0) / 256);
         let mut next_trim = self.alloc.period().map(|_| periodic::first(cpu.id()));
         let mut next_drain = periodic::first(cpu.id());
         let mut warm = false;
@@ -157,20 +163,22 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
         loop {
             cpu.serve();
             let now = cpu.now();
+            // First: a step may be longer than the whole window, and what it did does not count.
+            if !warm && now >= self.warm {
+                warm = true;
+                self.reset(cpu, &mut counts);
+                local.counts = ObjectCounts::default();
+            }
             if now >= self.end || self.cancel.is_cancelled() {
                 break;
             }
             let over = self.objects.over();
             if over < Picos(u64::MAX) {
-                while cpu.now() < over {
-                    cpu.idle(Some(over));
+                if now >= over {
+                    break;
                 }
-                break;
-            }
-            if !warm && now >= self.warm {
-                warm = true;
-                self.reset(cpu, &mut counts);
-                local.counts = ObjectCounts::default();
+                cpu.idle(Some(over));
+                continue;
             }
             if local.next_timer().is_some_and(|due| now >= due) {
                 self.objects.timers(&mut self.generic(cpu, &mut local));
@@ -183,7 +191,7 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
             }
             if now >= next_tick {
                 while next_tick <= now {
-                    next_tick = Picos(next_tick.0 + TICK.0);
+                    next_tick = Picos(next_tick.0 + tick);
                 }
                 self.sample(cpu, &mut counts);
                 self.picture(cpu, &mut timeline);
@@ -343,6 +351,15 @@ impl<'a, 'p, M: Machine, A: SlabAllocator<'p, M>> Executor<'a, 'p, M, A> {
     }
 }
 
+/// The latest clock of all CPUs.
+pub(super) fn latest<M: Machine>(machine: &M) -> Picos {
+    let latest = AtomicU64::new(0);
+    machine.boot(|cpu| {
+        latest.fetch_max(cpu.now().0, Ordering::Relaxed);
+    });
+    Picos(latest.into_inner())
+}
+
 /// What a run leaves behind.
 pub(super) struct Rest<'p, M: Machine> {
     machine: &'p M,
@@ -357,11 +374,12 @@ pub(super) struct Rest<'p, M: Machine> {
 }
 
 impl<'p, M: Machine> Rest<'p, M> {
-    /// Frees what is under way, so that nothing is leaked.
+    /// Frees what is under way, so that nothing is leaked. Outside the measurement: no count shows it.
     pub(super) fn tear_down<A: SlabAllocator<'p, M>>(self, alloc: &A) {
         let Rest { machine, pages, sched, net, objects, tasks, deferred, held: under_way } = self;
         let held = Mutex::new((tasks, deferred));
         machine.boot(|cpu| {
+            pages.keep_stats(cpu);
             if cpu.id().0 == 0 {
                 let mut counts = NetCounts { held: under_way, ..NetCounts::default() };
                 net.tear_down(&mut Context { cpu, alloc, pages, sched: &sched, counts: &mut counts });

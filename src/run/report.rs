@@ -29,19 +29,31 @@ pub(super) struct Gathered {
     elapsed: f64,
 }
 
+/// Event counts at the end of a measurement: per cache and CPU, and of kmallocs that no cache served.
+pub(super) struct Counts {
+    caches: Vec<Vec<Counters>>,
+    uncached: Vec<Counters>,
+}
+
+impl Counts {
+    pub(super) fn of<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(alloc: &mut A) -> Counts {
+        let caches = (0..alloc.cache_count() as u32).map(|id| alloc.counters(CacheId(id))).collect();
+        Counts { caches, uncached: alloc.uncached_counters() }
+    }
+}
+
 impl Gathered {
     pub(super) fn new<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         alloc: &mut A,
+        counts: &Counts,
         totals: &Totals,
         throughput: f64,
         unit: String,
     ) -> Gathered {
         let ids: Vec<CacheId> = (0..alloc.cache_count() as u32).map(CacheId).collect();
         let infos: Vec<CacheInfo> = ids.iter().map(|id| alloc.info(*id)).collect();
-        let counters: Vec<Vec<Counters>> = ids.iter().map(|id| alloc.counters(*id)).collect();
-        let uncached = alloc.uncached_counters();
         let mut all = Counters::default();
-        counters.iter().flatten().chain(&uncached).for_each(|c| all.merge(c));
+        counts.caches.iter().flatten().chain(&counts.uncached).for_each(|c| all.merge(c));
         let Shares { alloc_fast, alloc: allocs, free_fast, free } = all.shares();
         let c = &totals.cpu;
         let pct =
@@ -96,8 +108,8 @@ impl Gathered {
             texts.insert("heap".into(), json!(text));
         }
         let cpus = alloc.pages().machine().topology().cpus() as u64;
-        let named = infos.iter().map(|i| i.name.as_str()).zip(counters.iter().map(Vec::as_slice));
-        let stats = stats_frame(named.chain([("(page allocator)", uncached.as_slice())]));
+        let named = infos.iter().map(|i| i.name.as_str()).zip(counts.caches.iter().map(Vec::as_slice));
+        let stats = stats_frame(named.chain([("(page allocator)", counts.uncached.as_slice())]));
         let left = if totals.as_left.is_empty() { &infos } else { &totals.as_left };
         let tool = alloc.tool();
         let queues = super::table::frame("queues", &alloc.queues_rows());

@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::machine::{Cpu, Event, Machine, Section, SpinLock};
 use crate::topology::Topology;
-use crate::units::{CpuId, Picos};
+use crate::units::{CpuId, JIFFY, Picos};
 use crate::workload::{Links, Op, Random, Task};
 
 /// Load of one task (kernel: NICE_0_LOAD).
 const WEIGHT: u32 = 1024;
 /// A waiting task that ran less than this ago is cache-hot (kernel: sysctl_sched_migration_cost).
 const HOT: Picos = Picos(500_000_000);
-/// Ticks between two periodic balances of a busy CPU (8 × 4 ms: "every 1–32 ms"); an idle one balances at each tick.
-const BALANCE_TICKS: u32 = 8;
+/// Time between two periodic balances of a busy CPU ("every 1–32 ms"); an idle one balances at each tick.
+const BALANCE: Picos = Picos(32_000_000_000);
 /// Failed periodic balances after which a hot task may be pulled (kernel: cache_nice_tries).
 const NICE_TRIES: u32 = 1;
 
@@ -39,17 +39,24 @@ pub(super) struct Rules {
     /// An idle CPU is looked for among all that share the last-level cache (kernel: select_idle_sibling); otherwise only
     /// among those of the second-level cache, and only if the choice runs exactly one task (kernel: wake_idle).
     idle_sibling: bool,
+    /// Time between two timer ticks.
+    tick: Picos,
 }
 
 impl Rules {
     /// 2.6.24.
     pub(super) const V2_6_24: Rules =
-        Rules { latency: 20_000_000_000, granularity: 4_000_000_000, sync: false, idle_sibling: false };
+        Rules { latency: 20_000_000_000, granularity: 4_000_000_000, sync: false, idle_sibling: false, tick: JIFFY };
     /// 2.6.28: sockets wake in sync.
     pub(super) const V2_6_28: Rules = Rules { sync: true, ..Rules::V2_6_24 };
     /// 2.6.32 and later.
     pub(super) const V2_6_32: Rules =
-        Rules { latency: 6_000_000_000, granularity: 1_000_000_000, sync: true, idle_sibling: true };
+        Rules { latency: 6_000_000_000, granularity: 1_000_000_000, sync: true, idle_sibling: true, tick: JIFFY };
+
+    /// The same with `hz` timer ticks in a second.
+    pub(super) fn at(self, hz: f64) -> Rules {
+        Rules { tick: Picos((1e12 / hz).round() as u64), ..self }
+    }
 
     /// Those of a name as `sched=` gives it, or of the kernel `release`.
     pub(super) fn named(name: &str, release: (u32, u32, u32)) -> Rules {
@@ -114,6 +121,9 @@ pub(super) struct Scheduler<M: Machine> {
     rules: Rules,
     /// 1 + log2 CPUs.
     scale: u64,
+    /// Time between two timer ticks, and ticks between two periodic balances.
+    period: Picos,
+    balance_ticks: u32,
 }
 
 /// Where a wake-up went.
@@ -140,8 +150,15 @@ impl<M: Machine> Scheduler<M> {
             parked: (0..tasks).map(|_| Mutex::new(Parked::Awake)).collect(),
             rules,
             scale: u64::from(1 + topology.cpus().ilog2()),
+            period: rules.tick,
+            balance_ticks: (BALANCE.0 / rules.tick.0).max(1) as u32,
             topology,
         }
+    }
+
+    /// Time between two timer ticks.
+    pub(super) fn period(&self) -> Picos {
+        self.period
     }
 
     /// Spreads new tasks over the CPUs, each to a least loaded one, ties by the seed (fork and exec balancing).
@@ -405,7 +422,7 @@ impl<M: Machine> Scheduler<M> {
         let me = index(cpu);
         self.published[me].tick_load.store(self.nr(me) * WEIGHT, Ordering::Relaxed);
         state.ticks += 1;
-        if running.is_none() || state.ticks.is_multiple_of(BALANCE_TICKS) {
+        if running.is_none() || state.ticks.is_multiple_of(self.balance_ticks) {
             let moved = self.pull(cpu, state.failed > NICE_TRIES);
             state.failed = if moved { 0 } else { state.failed + 1 };
         }

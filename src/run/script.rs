@@ -87,14 +87,30 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
 ) -> Result<Slots, Error> {
     script.check(machine.topology().cpus(), machine.topology().nodes())?;
     check_kinds(script, &allocator.kmalloc_kinds(), A::Config::NAME)?;
-    let mut caches =
-        script.caches.iter().map(|spec| allocator.create_cache(spec.clone())).collect::<Result<Vec<_>, _>>()?;
+    let mut caches = Vec::with_capacity(script.caches.len());
+    let mut room = Room::new(machine);
+    for (i, spec) in script.caches.iter().enumerate() {
+        room.for_one_more(machine, || format!("workload.caches[{i}]"), caches.len())?;
+        let made = allocator.create_cache(spec.clone());
+        caches.push(made.map_err(|e| no_room(format!("workload.caches[{i}]"), caches.len(), e))?);
+        machine.poll();
+    }
     let mut slots = Slots::default();
     slots.held.resize_with(script.slots(), || Held::Nothing);
+    let mut done = 0;
     for (steps, stop) in segments(&script.ops) {
         slots = segment(machine, allocator, &caches, steps, slots);
+        machine.poll();
+        done += steps.len();
+        let step = done;
+        done += usize::from(stop.is_some());
+        let at_step = |e: Error| Error { parameter: format!("workload.ops[{step}].{}", e.parameter), ..e };
         match stop.cloned() {
-            Some(ScriptOp::Create { cache }) => caches.push(allocator.create_cache(cache)?),
+            Some(ScriptOp::Create { cache }) => {
+                room.for_one_more(machine, || format!("workload.ops[{step}].cache"), caches.len())?;
+                let made = allocator.create_cache(cache);
+                caches.push(made.map_err(|e| no_room(format!("workload.ops[{step}].cache"), caches.len(), e))?);
+            }
             Some(ScriptOp::Checkpoint { name } | ScriptOp::Map { name }) => at(allocator, &caches, &slots, &name),
             Some(ScriptOp::Tune { cache, limit, batchcount, sharedfactor }) => {
                 let all: Vec<CacheId> = match cache {
@@ -102,11 +118,11 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
                     None => (0..allocator.cache_count() as u32).map(CacheId).collect(),
                 };
                 for id in all {
-                    allocator.tune(id, Tuning { limit, batchcount, sharedfactor })?;
+                    allocator.tune(id, Tuning { limit, batchcount, sharedfactor }).map_err(at_step)?;
                 }
             }
             Some(ScriptOp::Write { cache, attribute, value }) => {
-                allocator.write_attribute(caches[cache as usize], &attribute, value)?;
+                allocator.write_attribute(caches[cache as usize], &attribute, value).map_err(at_step)?;
             }
             _ => {}
         }
@@ -124,6 +140,43 @@ fn check_kinds(script: &Script, known: &[Kind], allocator: &str) -> Result<(), E
     let names: Vec<&str> = known.iter().map(|k| k.name()).collect();
     let right = format!("{}, the kinds of kmalloc caches of this {allocator}", names.join(", "));
     Err(Error::new(format!("workload.ops[{at}].kind"), format!("{:?}", kind.name()), right))
+}
+
+/// How much of the machine's room for metadata caches have taken.
+struct Room {
+    left: u64,
+    /// What the largest cache so far took.
+    most: u64,
+}
+
+impl Room {
+    fn new<M: Machine>(machine: &M) -> Room {
+        Room { left: machine.room(), most: 1 << 16 }
+    }
+    /// Refuses a cache for which there may be no room: less than two of the largest so far would need.
+    fn for_one_more<M: Machine>(
+        &mut self,
+        machine: &M,
+        parameter: impl Fn() -> String,
+        caches: usize,
+    ) -> Result<(), Error> {
+        let left = machine.room();
+        self.most = self.most.max(self.left - left);
+        self.left = left;
+        if left < 2 * self.most {
+            let right = format!("at most {caches} caches on this machine: each takes room for every CPU and node");
+            return Err(Error::new(parameter(), "one more cache", right));
+        }
+        Ok(())
+    }
+}
+
+/// A cache whose structures found no memory, by the step that asked for it.
+fn no_room(parameter: String, caches: usize, e: Error) -> Error {
+    if e.parameter != "machine.memory" {
+        return e;
+    }
+    Error::new(parameter, "one more cache", format!("at most {caches} caches in this memory: {}", e.expected))
 }
 
 /// The steps between those for which all CPUs stop, each with the step that ends it (none at the end of the script).
@@ -179,12 +232,19 @@ fn segment<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
                 cpu.idle(Some(slots.time));
             }
             for step in &steps[run.steps.clone()] {
+                if machine.cancelled() {
+                    break;
+                }
                 slots.step(cpu, allocator, caches, &step.op);
             }
             slots.time = cpu.now();
             *baton.lock().expect("held for a move only") = slots;
             // Nobody whose clock is behind may see that the turn has passed.
             cpu.interact();
+            if machine.cancelled() {
+                turn.store(runs.len(), Ordering::Release);
+                continue;
+            }
             let next = turn.fetch_add(1, Ordering::Release) + 1;
             if let Some(run) = runs.get(next) {
                 cpu.kick(run.cpu);

@@ -316,3 +316,54 @@ fn krealloc_stays_where_ksize_has_room_and_otherwise_moves_the_contents() {
     }
     crate::allocators!(each);
 }
+
+/// 400 objects taken on one CPU; 150 of them freed and 100 more taken on the other; all freed on the first.
+fn counted<'p, A: SlabAllocator<'p, Sim>>(pages: &'p Pages<'p, Sim>, config: &A::Config, at: &str) {
+    let mut alloc = A::new(pages, config).expect("the allocator boots");
+    // A constructor keeps it from being merged with a cache that the allocator uses itself.
+    let id = alloc.create_cache(CacheSpec { ctor: true, ..CacheSpec::new("counted", 120) }).expect("a cache");
+    let held: Mutex<Vec<Object>> = Mutex::default();
+    let take = |cpu: &SimCpu, n: usize| {
+        for _ in 0..n {
+            let object = alloc.alloc(cpu, id, Request::default()).expect("memory");
+            held.lock().unwrap().push(object);
+        }
+    };
+    let give = |cpu: &SimCpu, n: usize| {
+        for _ in 0..n {
+            let object = held.lock().unwrap().swap_remove(0);
+            alloc.free(cpu, id, object);
+        }
+    };
+    for (number, steps) in [(0, [400, 0]), (1, [100, 150]), (0, [0, 350])] {
+        pages.machine().boot(|cpu| {
+            if cpu.id() == CpuId(number) {
+                give(cpu, steps[1]);
+                take(cpu, steps[0]);
+            }
+            wait(cpu);
+        });
+    }
+    let mut all = crate::alloc::Counters::default();
+    alloc.counters(id).iter().for_each(|c| all.merge(c));
+    let shares = all.shares();
+    assert_eq!((shares.alloc, shares.free), (500, 500), "{at}: {shares:?}");
+    assert!(shares.alloc_fast <= 500 && shares.free_fast <= 500, "{at}: {shares:?}");
+}
+
+/// The percentages of the summary are of all allocations and frees, whatever the counters of a release leave out.
+#[test]
+fn shares_count_every_allocation_and_free_once() {
+    macro_rules! each {
+        ($($name:literal => $alloc:ty, $config:ty;)*) => {
+            $(for era in <$config as Configuration>::ERAS.iter().filter(|_| $name != "null") {
+                let hardware = Machinery::for_topology(2, 1, 64 << 20).expect("a small machine");
+                let sim = Sim::new(&hardware, Schedule::default()).expect("a machine");
+                let pages = Pages::new(&sim, PageModel::HotCold).expect("its pages");
+                let config = <$config as Configuration>::era(era).expect("an era of its list");
+                counted::<$alloc>(&pages, &config, &format!("{}@{era}", $name));
+            })*
+        };
+    }
+    crate::allocators!(each);
+}

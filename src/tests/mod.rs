@@ -5,6 +5,7 @@ mod conservation;
 mod determinism;
 mod floors;
 mod geometry;
+mod limits;
 mod maps;
 mod mechanisms;
 mod network;

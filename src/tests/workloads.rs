@@ -26,6 +26,8 @@ pub(super) fn short(workload: &str, cpus: u64) -> Value {
             json!({ "name": workload, "mix": "shell", "jobs": cpus, "user_ms": 1, "seconds": 0.03, "warmup": 0.01 })
         }
         "aim7" => json!({ "name": workload, "tasks": cpus, "user_us": 20, "seconds": 0.01, "warmup": 0.005 }),
+        // Ten groups on one CPU fill their sockets for longer than this lasts.
+        "hackbench" => json!({ "name": workload, "groups": 1, "seconds": 0.05, "warmup": 0.02 }),
         "boot" => json!({ "name": workload, "scale": 0.05 }),
         "compose" => json!({ "name": workload, "seconds": 0.005, "warmup": 0.001, "tasks": [
             { "count": 2, "loop": [
@@ -73,8 +75,15 @@ fn check(result: &Value, what: &str) {
 fn sound(result: &Value, what: &str) {
     assert_eq!(result["summary"]["alloc_failed"], 0, "{what}");
     if result["config"]["workload"]["name"] != "boot" {
-        let live = result["frames"]["caches"]["live_objects"].as_array().unwrap();
-        assert!(live.iter().all(|n| *n == 0), "{what} leaks: {}", result["frames"]["caches"]);
+        let column = |key: &str| result["frames"]["caches"][key].as_array().unwrap();
+        // The allocator's own structures (kmem_cache, kmem_cache_cpu, kmem_cache_node) live as long as it does.
+        let of_others = |name: &Value| !name.as_str().unwrap().starts_with("kmem_cache");
+        let left: Vec<_> = column("cache")
+            .iter()
+            .zip(column("live_objects"))
+            .filter(|(name, live)| of_others(name) && **live != 0)
+            .collect();
+        assert!(left.is_empty(), "{what} leaks: {left:?}");
     }
 }
 

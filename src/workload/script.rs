@@ -26,6 +26,12 @@ pub const MAX_SLOTS: u32 = 1 << 24;
 /// Longest single `wait`, in seconds: virtual time is counted in picoseconds of 64 bits.
 pub const MAX_WAIT: f64 = 86_400.0;
 
+/// Longest sum of all waits of a script: 200 days; 64 bits of picoseconds hold 213.
+pub const MAX_WAITS: f64 = 200.0 * MAX_WAIT;
+
+/// Longest name of a cache.
+pub const MAX_NAME: usize = 255;
+
 /// Most objects that one `prefill` sets aside.
 pub const MAX_PREFILL: u64 = 1 << 20;
 
@@ -249,6 +255,32 @@ impl Content {
 }
 
 impl Script {
+    /// Refuses what no machine can run: names of caches that /proc/slabinfo could not show, and waits that are longer
+    /// together than virtual time is.
+    pub fn check_alone(&self) -> Result<(), Error> {
+        for (i, cache) in self.caches.iter().enumerate() {
+            check_name(&cache.name).map_err(|e| Error { parameter: format!("workload.caches[{i}].name"), ..e })?;
+        }
+        let mut waits = 0.0;
+        for (i, step) in self.ops.iter().enumerate() {
+            match &step.op {
+                ScriptOp::Create { cache } => check_name(&cache.name)
+                    .map_err(|e| Error { parameter: format!("workload.ops[{i}].cache.name"), ..e })?,
+                ScriptOp::Wait { seconds } => waits += seconds.max(0.0),
+                _ => {}
+            }
+            if waits > MAX_WAITS {
+                let right = format!("less: the waits of a script are at most {MAX_WAITS} seconds together");
+                return Err(Error::new(
+                    format!("workload.ops[{i}].seconds"),
+                    format!("{waits} with those before"),
+                    right,
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses what cannot run on `cpus` CPUs and `nodes` nodes: a CPU, node, cache, order or slot that does not exist,
     /// a slot filled twice or used empty. The error names the step: `workload.ops[17].slot`.
     pub fn check(&self, cpus: usize, nodes: usize) -> Result<(), Error> {
@@ -277,6 +309,15 @@ impl Script {
         };
         self.ops.iter().map(slot).max().unwrap_or(0) as usize
     }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(40).collect();
+    let right = format!("1..{MAX_NAME} printable ASCII characters without blanks, as in slabinfo");
+    Err(Error::new("cache.name", format!("{shown:?}"), right))
 }
 
 /// Walks a script on paper.
@@ -487,6 +528,26 @@ mod tests {
         assert_eq!(script.ops[0], Step { cpu: 0, op: ScriptOp::Alloc { cache: 0, slot: 7, node: None } });
         assert_eq!(parse(&serde_json::to_string(&script).unwrap()), script);
         assert!(serde_json::from_str::<Step>(r#"{ "op": { "free": { "slot": 1, "size": 2 } } }"#).is_err());
+    }
+
+    #[test]
+    fn what_no_machine_can_run_is_refused_at_once() {
+        let of =
+            |caches: &str, ops: &str| parse(&format!(r#"{{ "caches": [{caches}], "ops": [{ops}] }}"#)).check_alone();
+        let long = "a".repeat(256);
+        for name in ["", "a b", "a\\nb", "é", long.as_str()] {
+            let cache = format!(r#"{{ "name": "{name}", "size": 64 }}"#);
+            let e = of(&cache, "").unwrap_err().to_string();
+            assert!(e.starts_with("workload.caches[0].name = ") && e.contains("1..255 printable"), "{e}");
+            let e = of("", &format!(r#"{{ "op": {{ "create": {{ "cache": {cache} }} }} }}"#)).unwrap_err().to_string();
+            assert!(e.starts_with("workload.ops[0].cache.name = "), "{e}");
+        }
+        let day = r#"{ "op": { "wait": { "seconds": 86400 } } }"#;
+        assert_eq!(of("", &vec![day; 200].join(",")), Ok(()));
+        let e = of("", &vec![day; 214].join(",")).unwrap_err().to_string();
+        assert!(e.starts_with("workload.ops[200].seconds = 17366400 with those before: less"), "{e}");
+        let e = serde_json::from_str::<CacheSpec>(r#"{ "name": "a", "size": 64, "algin": 4096 }"#).unwrap_err();
+        assert!(e.to_string().contains("unknown field `algin`"), "{e}");
     }
 
     #[test]

@@ -332,6 +332,8 @@ mod tests {
         for (t, name) in [
             (Tbench { clients: 0, ..Tbench::default() }, "workload.clients = 0"),
             (Tbench { seconds: f64::NAN, ..Tbench::default() }, "workload.seconds"),
+            (Tbench { seconds: 1e-300, ..Tbench::default() }, "0.000001..3600"),
+            (Tbench { seconds: 0.0, ..Tbench::default() }, "workload.seconds = 0: 0.000001..3600"),
             (Tbench { warmup: -1.0, ..Tbench::default() }, "workload.warmup = -1"),
             (Tbench { era: "2.6.25".into(), ..Tbench::default() }, "workload.era"),
         ] {

@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn with_the_header_of_32_bit_machines_size_32_holds_113_as_in_example_e2() {
         // 4096 − 113·32 = 480 bytes of management, nothing left.
-        assert_eq!(fit_chain(28, 32, 32, PAGE_SIZE), (113, 0));
+        assert_eq!(fit_chain(32, 32, 28, PAGE_SIZE), (113, 0));
     }
 
     #[test]

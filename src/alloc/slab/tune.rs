@@ -5,10 +5,11 @@ use super::array::Array;
 use super::arrays::{Owner, Wanted};
 use super::cache::free_limit;
 use super::geometry::Tunables;
+use super::policy::{CpuArrays, Metadata};
 use crate::alloc::Tuning;
 use crate::error::Error;
 use crate::machine::{Addr, Machine};
-use crate::units::NodeId;
+use crate::units::{MAX_ORDER, NodeId, Order};
 
 /// Longest line that may be written.
 const LINE_MAX: usize = 128;
@@ -41,12 +42,15 @@ impl<M: Machine> Slab<'_, M> {
             return Ok(false);
         }
         let Some(new) = checked(asked) else { return Ok(false) };
+        self.fits(&new)?;
         let wanted = self.plan(&new);
         let of = |which: &dyn Fn(Owner) -> bool| -> Vec<Wanted> {
             wanted.iter().filter(|w| which(w.owner)).copied().collect()
         };
         let topology = self.pages.machine().topology();
-        let (placed, _) = self.make_arrays(&of(&|owner| matches!(owner, Owner::Cpu(_))))?;
+        let (placed, _) = self
+            .make_arrays(&of(&|owner| matches!(owner, Owner::Cpu(_))))
+            .map_err(|_| no_memory("limit", new.limit))?;
         let cache = &mut self.caches[index];
         let mut old = Vec::new();
         for p in &placed {
@@ -56,7 +60,9 @@ impl<M: Machine> Slab<'_, M> {
         cache.place_arrays(self.pages.machine(), self.policy, &placed);
         old.into_iter().for_each(|(array, node, object)| self.retire(index, &array, node, object));
         for node in topology.node_ids() {
-            let (placed, _) = self.make_arrays(&of(&|owner| owner == Owner::Shared(node)))?;
+            let (placed, _) = self
+                .make_arrays(&of(&|owner| owner == Owner::Shared(node)))
+                .map_err(|_| no_memory("sharedfactor", new.sharedfactor))?;
             let cache = &mut self.caches[index];
             let (array, _, object) = cache.take_array(topology, Owner::Shared(node));
             cache.place_arrays(self.pages.machine(), self.policy, &placed);
@@ -66,6 +72,32 @@ impl<M: Machine> Slab<'_, M> {
             cache.nodes[usize::from(node.0)].lists.get_mut().free_limit = limit;
         }
         Ok(true)
+    }
+
+    /// Refuses arrays larger than the kernel can allocate at all (it answers ENOMEM): more than a block of the largest order,
+    /// or, in the per-CPU area, whose size the specs leave open, more than the machine keeps for metadata.
+    fn fits(&self, new: &Tunables) -> Result<(), Error> {
+        let entries = |bytes: u64| bytes.saturating_sub(self.policy.array_header) / 8;
+        let machine = self.pages.machine();
+        let cpus = machine.topology().cpus() as u64;
+        let block = entries(Order(MAX_ORDER as u8 - 1).bytes());
+        let outside = entries(machine.room() / 2 / cpus);
+        let free = self.config.metadata == Metadata::Free;
+        let most = if free || self.policy.cpu_arrays != CpuArrays::Kmalloc { outside } else { block };
+        if new.limit > most {
+            return Err(Error::new(
+                "limit",
+                new.limit,
+                format!("1..{most}: the kernel has no memory for more (ENOMEM)"),
+            ));
+        }
+        let most = if free { outside } else { block };
+        if new.sharedfactor > most / new.batch {
+            let right =
+                format!("0..{} with this batchcount: the kernel has no memory for more (ENOMEM)", most / new.batch);
+            return Err(Error::new("sharedfactor", new.sharedfactor, right));
+        }
+        Ok(())
     }
 
     /// For replays of a boot: the kernel made this cache before it counted the CPUs of its nodes (slab.md §4: as many as
@@ -90,6 +122,10 @@ impl<M: Machine> Slab<'_, M> {
             }
         });
     }
+}
+
+fn no_memory(parameter: &str, value: u64) -> Error {
+    Error::new(parameter, value, "fewer entries, or more machine.memory: no memory for the arrays is left (ENOMEM)")
 }
 
 /// The tunables asked for, unless the kernel ignores them: `limit ≥ 1`, `1 ≤ batchcount ≤ limit`, `sharedfactor ≥ 0`.

@@ -39,7 +39,7 @@ pub(super) fn kmalloc_align(bytes: u64, config: &Config, header: u64) -> (u64, u
 
 /// Refuses what no page can hold, by name.
 pub(super) fn check(spec: &CacheSpec, config: &Config, shape: &Shape) -> Result<(), Error> {
-    let (align, most) = (spec.align, shape.largest() - footer(shape));
+    let (align, most) = (spec.align, shape.largest() - if spec.typesafe_by_rcu { footer(shape) } else { 0 });
     if spec.size == 0 || spec.size > most {
         return Err(Error::new("cache.size", spec.size, format!("1..{most} bytes")));
     }

@@ -31,6 +31,9 @@ impl<M: Machine> Slub<'_, M> {
         }
         if self.policy.count_entries {
             cache.count(cpu, Stat::AllocSlowpath);
+        } else {
+            // These releases count a look at the cpu slab, none or several per allocation.
+            cache.cpus.with(cpu, |c| c.counters.leave_out(1));
         }
         loop {
             if let Some(slab) = cache.cpus.with(cpu, |c| c.own())
@@ -98,7 +101,10 @@ impl<M: Machine> Slub<'_, M> {
             return Some(self.load(cpu, cache, slab, first));
         }
         if !self.policy.count_entries {
-            cache.count(cpu, Stat::AllocSlowpath);
+            cache.cpus.with(cpu, |c| {
+                c.counters.count(Stat::AllocSlowpath);
+                c.counters.leave_out(-1);
+            });
         }
         let objects = slab.objects(self.pages);
         let old = loop {

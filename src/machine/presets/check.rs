@@ -90,12 +90,9 @@ impl Machinery {
         let node_bytes = self.node_bytes()?;
         if node_bytes < MIN_NODE_BYTES {
             let mib = node_bytes as f64 / (1 << 20) as f64;
-            let of_all = self.values.get("arena_per_node").is_some_and(|v| v.source.starts_with("memory"));
-            return Err(Error::new(
-                if of_all { "machine.memory" } else { "machine.arena_per_node" },
-                format!("{mib} MiB per node"),
-                format!("at least {} MiB: the machine cannot boot in less", MIN_NODE_BYTES >> 20),
-            ));
+            let least = MIN_NODE_BYTES >> 20;
+            let right = format!("at least {least} MiB per node, not {mib}: the machine cannot boot in less");
+            return Err(self.memory_refused(&right));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod check;
 mod file;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -202,6 +203,7 @@ impl Machinery {
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 return Err(Error::unknown(&format!("machine.{key}"), key, &known));
             };
+            limits::settable(key, value)?;
             acceptable(key, value, old)?;
             old.value = value.clone();
             old.confidence = "set".into();
@@ -240,6 +242,7 @@ impl Machinery {
         }
         let mut machinery = Machinery { name: name.to_string(), values, cpus: 0, placement };
         machinery.check_shape()?;
+        machinery.check_limits()?;
         let all = machinery.all_cpus();
         machinery.cpus = cpus.unwrap_or(all);
         if machinery.cpus == 0 || machinery.cpus > all {

@@ -15,6 +15,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::cost::IdleStates;
+use super::time::Part;
 use super::{Tally, World};
 use crate::machine::percpu::Mailboxes;
 use crate::machine::{Access, Addr, Arena, Cpu, Event, Operation, Path, Section, Wakeup};
@@ -92,6 +93,27 @@ impl SimCpu {
     /// How deep the operation under way has gone, if there is one.
     pub fn reached(&self) -> Option<Path> {
         self.with(|w| w.account.path(self.index()))
+    }
+    /// The CPU has finished, but others may still call it: sleeps, and serves them, until all have finished. A reschedule
+    /// does not wake it.
+    fn linger(&self) {
+        let me = self.index();
+        self.with(|w| w.finished[me] = true);
+        loop {
+            self.serve();
+            if self.with(|w| w.dead || w.finished.iter().all(|f| *f) && w.queue.head() == u64::MAX) {
+                return;
+            }
+            self.with(|w| w.lingers[me] = true);
+            self.suspend();
+            self.with(|w| w.lingers[me] = false);
+        }
+    }
+    /// Ends the run: nothing suspends any more, and this fiber, then all others, unwind.
+    #[cold]
+    fn cancel(&self) -> ! {
+        self.with(|w| w.dead = true);
+        crate::error::stop()
     }
     /// Lets the others run; returns when this CPU is resumed.
     pub(super) fn suspend(&self) {
@@ -186,6 +208,9 @@ impl Cpu for SimCpu {
     #[inline]
     fn interact(&self) {
         let me = self.index();
+        if self.with(|w| w.cancel.is_cancelled() && !w.dead) {
+            self.cancel();
+        }
         let yields = self.with(|w| {
             if w.dead {
                 return false;
@@ -255,6 +280,7 @@ impl Cpu for SimCpu {
     }
     fn kick(&self, target: CpuId) {
         self.interact();
+        let called = self.calls().waits_for(target);
         let (me, target) = (self.index(), usize::from(target.0));
         self.with(|w| {
             if w.idle[target] {
@@ -268,6 +294,12 @@ impl Cpu for SimCpu {
                 w.wake(target, at, Wakeup::Kicked);
             } else if !w.finished[target] {
                 w.kicked[target] = true;
+            } else if w.lingers[target] && called {
+                let (send, exit) = (w.cost.event(Event::IpiSend), w.cost.ipi_to_run);
+                w.spend(me, send);
+                w.lingers[target] = false;
+                let at = w.clocks[me] + exit;
+                w.resume_at(target, at, Part::Idle);
             }
         });
     }
@@ -322,15 +354,19 @@ pub(super) fn run(cell: &WorldCell, calls: &Mailboxes<SimCpu>, topology: &Topolo
                         yielder: NonNull::from(yielder),
                     };
                     body(&cpu);
+                    cpu.linger();
                 })
             }
         })
         .collect();
     let guard = Unwinder { cell, fibers: &mut fibers };
     while let Some(cpu) = cell.with(World::next) {
-        if let CoroutineResult::Return(()) = guard.fibers[cpu].resume(()) {
-            cell.with(|w| w.finished[cpu] = true);
-        }
+        guard.fibers[cpu].resume(());
+    }
+    // All have finished, and no call is left.
+    for fiber in guard.fibers.iter_mut().filter(|f| !f.done()) {
+        let end = fiber.resume(());
+        debug_assert!(matches!(end, CoroutineResult::Return(())), "nobody calls a CPU that has finished");
     }
     drop(guard);
     stacks.extend(fibers.into_iter().map(Fiber::into_stack));

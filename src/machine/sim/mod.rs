@@ -20,6 +20,7 @@ pub use cost::CostModel;
 pub use fiber::SimCpu;
 pub use lock::{LockKind, SimLock};
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,6 +60,7 @@ pub struct Sim {
     calls: Mailboxes<SimCpu>,
     next_reserved: AtomicU64,
     reserved_end: u64,
+    cancel: Cancel,
 }
 
 /// The state of one simulated machine. Nothing in it can suspend a fiber.
@@ -79,6 +81,8 @@ struct World {
     reason: Vec<super::Wakeup>,
     alarm: u64,
     finished: Vec<bool>,
+    /// CPUs that have finished and sleep until a call comes, or the boot ends.
+    lingers: Vec<bool>,
     schedule: Schedule,
     draws: Vec<u64>,
     trace: u64,
@@ -92,6 +96,7 @@ struct World {
     max_inversion: u64,
     /// Set when a fiber has panicked: nothing suspends any more, so that the others can unwind.
     dead: bool,
+    cancel: Cancel,
 }
 
 impl Sim {
@@ -112,7 +117,7 @@ impl Sim {
             .collect();
         let governor = governor::Governor::new(hardware, cpus)?;
         let memory = Coherence::new(&topology, &cost, arena, reserved_end)
-            .map_err(|e| Error::new("machine.memory", arena, e))?;
+            .map_err(|e| hardware.memory_refused(&format!("less: {e}")))?;
         let world = World {
             clocks: vec![0; cpus],
             queue: EventQueue::default(),
@@ -124,6 +129,7 @@ impl Sim {
             reason: vec![super::Wakeup::Quiet; cpus],
             alarm: u64::MAX,
             finished: vec![false; cpus],
+            lingers: vec![false; cpus],
             schedule,
             draws: vec![0; cpus],
             trace: 0xcbf2_9ce4_8422_2325,
@@ -134,6 +140,7 @@ impl Sim {
             inversions: 0,
             max_inversion: 0,
             dead: false,
+            cancel: Cancel::default(),
             cost,
             governor,
             sibling,
@@ -145,6 +152,7 @@ impl Sim {
             topology,
             next_reserved: AtomicU64::new(frames_end),
             reserved_end,
+            cancel: Cancel::default(),
         })
     }
 
@@ -154,6 +162,12 @@ impl Sim {
         let world = self.world.get_mut();
         world.cost = world.cost.clone().free_of_charge();
         self
+    }
+
+    /// The same machine, which stops when `cancel` says so.
+    pub fn heeding(mut self, cancel: &Cancel) -> Sim {
+        self.world.get_mut().cancel = cancel.clone();
+        Sim { cancel: cancel.clone(), ..self }
     }
 
     /// Latest clock of all CPUs, in picoseconds.
@@ -176,6 +190,14 @@ impl Machine for Sim {
         assert!(at + size <= self.reserved_end, "the metadata space of {METADATA_BYTES} bytes is used up");
         self.world.at_rest(|w| w.memory.set_home(Addr(at), size, node));
         Addr(at)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    fn room(&self) -> u64 {
+        self.reserved_end - self.next_reserved.load(Ordering::Relaxed)
     }
 
     fn lock(&self, name: &'static str, addr: Addr) -> SimLock {
@@ -364,9 +386,9 @@ fn figures<'a>(governor: &'a Option<governor::Governor>, full: &'a CostModel, cp
     governor.as_ref().and_then(|g| g.slow(cpu)).unwrap_or(full)
 }
 
-/// A flag that stops a run from outside (Ctrl-C), looked at between two operations.
-#[derive(Default)]
-pub struct Cancel(AtomicBool);
+/// A flag that stops a run from outside (Ctrl-C); its clones are the same flag.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
     /// Asks the run to stop.

@@ -10,7 +10,7 @@ fn untouched_memory_is_handed_out_as_if_it_were_linked() {
         let run = |linked: bool| {
             let seen = Mutex::new((Vec::new(), 0));
             with_zone_of(model, |zone, c| {
-                zone.release_all(c.arena, c.map);
+                zone.release_all(c.arena, c.map, || ());
                 if linked {
                     zone.touch_all(c.arena, c.map);
                 }

@@ -2,7 +2,7 @@
 
 use crate::alloc::SlabAllocator;
 use crate::machine::{Access, Cpu, Machine};
-use crate::page::{PageFlags, Pfn};
+use crate::page::{Asker, PageFlags, Pfn};
 use crate::workload::SockId;
 
 use super::skb::{CLONE, HEADER, MAX_FRAGS, Packet, SHARE_COUNT};
@@ -67,7 +67,7 @@ impl<M: Machine> Net<M> {
             let (pfn, used) = match protocol.page.take() {
                 Some(page) => page,
                 None => {
-                    let flags = PageFlags { compound: order.0 > 0, ..PageFlags::default() };
+                    let flags = PageFlags { compound: order.0 > 0, asker: Asker::Fragments, ..PageFlags::default() };
                     let Some(page) = c.pages.alloc_pages(c.cpu, order, None, flags) else { return false };
                     c.counts.frag_pages += order.pages();
                     self.lent(order, 1);
