@@ -808,6 +808,12 @@ class Boot(Typed):
     """recorded on 6.1 with one CPU: slub-6.1, slab-6.1 or slob-6.1; january-2008; or histogram"""
     scale: float | None = None
     """leave out what the boot freed, and take this many times the live objects; none: replay all of it"""
+    frees: bool = False
+    """with scale: what the boot freed again is allocated and freed too, scaled alike"""
+    sizes: str | None = None
+    """era whose object sizes replace the recorded ones where they are known: 2.6.24 .. 6.18; none: as recorded"""
+    other_kb: int = 0
+    """kB: memory in use that no slab allocator gave out, counted in used_kb"""
     histogram: Sequence[tuple[str, int, int]] = ()
     """rows of live objects, with source=histogram: cache, bytes of an object, number"""
 

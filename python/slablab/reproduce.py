@@ -162,6 +162,8 @@ class Reproduction:
         lines = [self.figure.title, f"{self.seeds} seed(s), {self.figure.reduce}; range over seeds in brackets", ""]
         heads = ["", "published", "simulated", "range", "error", ""]
         lines += aligned(heads, [_line(row) for _, row in self.errors().iterrows()])
+        if self.figure.mail is not None:
+            lines += ["", *self.figure.mail(self.runs)]
         return "\n".join([*lines, "", *self.verdict()])
 
     def verdict(self) -> list[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from slablab import config
 from slablab.config import PARTS, Part
 from slablab.values import Value
+
+if TYPE_CHECKING:
+    from slablab.runs import Runs
 
 Use: TypeAlias = Literal["scored", "baseline", "shape", "reference", "not claimed", "prediction"]
 """What a published number is for: a prediction is scored; a baseline fits a constant, a shape checks the fitted series
@@ -181,6 +184,8 @@ class Published:
     quick: Callable[[Claim], bool]
     """The claims of a quick look."""
     ablations: Sequence[Ablation] = ()
+    mail: Callable[[Runs], list[str]] | None = None
+    """The table in the layout of the mail, where that is another than a row per claim."""
     limits: Sequence[str] = ()
     """What the model leaves out that may matter here."""
 
