@@ -19,6 +19,10 @@ from slablab.runs import measured, run_cases
 TOLERANCE = 0.002
 """A mean fits when it is this close to its target, relatively."""
 ROUNDS = 6
+LOST = 0.05
+"""A mean that no value brings this close to its target leaves the constant at the end of its plausible range."""
+BEYOND = 3.0
+"""How far beyond its plausible range, as a factor, a constant is searched: further out it would say nothing."""
 STEPS = 8
 """Secant steps per round: near its target a mean is as rough as the placement of tasks."""
 
@@ -57,6 +61,12 @@ def _fitted(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str],
         reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
         if all(abs(reached[f.parameter] / f.target - 1) < TOLERANCE for f in fits):
             break
+    lost = [f for f in fits if abs(reached[f.parameter] / f.target - 1) > LOST]
+    for fit in lost:
+        low, high = fit.plausible
+        values[fit.parameter] = min(max(values[fit.parameter], low), high)
+    if lost:
+        reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
     return [
         Constant(
             parameter=fit.parameter,
@@ -94,7 +104,10 @@ def _solve(figure: Published, fit: Fit, values: Mapping[str, float], seeds: int,
             break
         step = off_new * (new - old) / (off_new - off_old)
         # A constant is a positive factor; a step that would leave a factor of two is cut.
-        old, off_old, new = new, off_new, min(max(new - step, new / 2), new * 2)
+        low, high = fit.plausible[0] / BEYOND, fit.plausible[1] * BEYOND
+        old, off_old, new = new, off_new, min(max(new - step, new / 2, low), new * 2, high)
+        if new == old:
+            break
     return min(tried)[1]
 
 

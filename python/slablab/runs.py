@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab.published.model import Case, Claim, Published
+from slablab.published.model import Case, Claim, Metric, Published
 from slablab.result import Result, Sweep
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class Runs:
         return sum(measured(self.by_case[c][seed], claim.metric) for c in cases) / len(cases)
 
 
-def measured(result: Result, metric: str) -> float:
-    """One number of a run: a column of its summary."""
+def measured(result: Result, metric: Metric) -> float:
+    """One number of a run: a column of its summary, or what the metric works out."""
+    if callable(metric):
+        return metric(result)
     value: Any = result.row()[metric]
     return float(value)
 

@@ -16,7 +16,7 @@ MACHINE = "small-2008"
 WITHIN = 80.0
 OTHER_KB = 1000
 """Memory of nobody's allocator: pages of the shell, its libraries and page tables. The one published baseline number
-cannot fix it beside the histogram's scale: it is the middle of what a shell on a small disk image takes, 500 to 1500."""
+cannot fix it beside the scale: it is the middle of what a shell on a small disk image takes, 500 to 1500."""
 ALLOCATORS: dict[str, AllocatorConfig] = {
     "SLUB (no debug)": Slub("2.6.24"),
     "SLOB": Slob("2.6.24"),
@@ -86,7 +86,7 @@ def fits() -> list[Fit]:
             target=used("SLAB"),
             fitted_on="slab, mean of ten boots",
             plausible=(0.2, 0.8),
-            reason="a kernel of 2008 made fewer objects at boot than one of 2022, whose recorded boot it is scaled from",
+            reason="a kernel of 2008 made fewer objects at boot than that of 2022, whose boot was recorded",
             metric="used_kb",
             slower_is_more=True,
             start=0.4,
@@ -97,8 +97,8 @@ def fits() -> list[Fit]:
 def mail(runs: Runs) -> list[str]:
     """The mail's table: total, free and used, of each the lowest, highest and mean, in kB."""
     lines = ["total and free as the mail has them less what is in use, kB"]
-    heads = f"{'':18}{'total':>7}  {'free: min':>9} {'max':>6} {'average':>8}  {'used: min':>9} {'max':>6} {'average':>8}"
-    lines.append(heads)
+    columns = "".join(f"{f'{what}: min':>11} {'max':>6} {'average':>8}" for what in ("free", "used"))
+    lines.append(f"{'':18}{'total':>7}{columns}")
     for name, allocator in ALLOCATORS.items():
         total = used(name, "total_kb")
         of_kind = [r for c, r in runs.by_case.items() if str(c.allocator) == str(allocator)]
@@ -126,7 +126,7 @@ RESULT = Published(
     reduce="mean",
     seeds=10,
     headline=lambda: [c for c in claims() if c.use == "scored"],
-    quick=lambda claim: True,
+    quick=lambda _: True,
     ablations=(
         Ablation(
             name="live objects only",
@@ -134,14 +134,19 @@ RESULT = Published(
             values={"workload.frees": False},
         ),
         Ablation(name="sizes of 6.1", meaning="object sizes as recorded", values={"workload.sizes": None}),
-        Ablation(name="no merging", meaning="SLUB's caches of equal slots stay apart", values={"allocator.merge": False}),
+        Ablation(
+            name="no merging", meaning="SLUB's caches of equal slots stay apart", values={"allocator.merge": False}
+        ),
         Ablation(
             name="nothing of others",
             meaning="all memory in use is the allocator's: half as many objects as recorded",
             values={"workload.other_kb": 0, "workload.scale": 0.5},
         ),
         Ablation(
-            name="no DMA caches", meaning="SLAB without its twins", values={"allocator.kmalloc": ""}, allocators=("slab",)
+            name="no DMA caches",
+            meaning="SLAB without its twins",
+            values={"allocator.kmalloc": ""},
+            allocators=("slab",),
         ),
     ),
     mail=mail,

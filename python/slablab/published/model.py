@@ -12,6 +12,7 @@ from slablab.config import PARTS, Part
 from slablab.values import Value
 
 if TYPE_CHECKING:
+    from slablab.result import Result
     from slablab.runs import Runs
 
 Use: TypeAlias = Literal["scored", "baseline", "shape", "reference", "not claimed", "prediction"]
@@ -22,6 +23,8 @@ number beside it."""
 How: TypeAlias = Literal["level", "change", "time saved", "ratio", "difference"]
 """How a claim compares its cases: the level of one; the change of tested against base in percent; by how many percent
 base takes longer than tested; their ratio; their difference."""
+
+Metric: TypeAlias = "str | Callable[[Result], float]"
 
 Reduce: TypeAlias = Literal["best", "median", "mean"]
 """What the mail made of its repeated runs."""
@@ -65,8 +68,8 @@ class Claim:
     how: How = "level"
     unit: str = "%"
     """Unit of the value."""
-    metric: str = "throughput"
-    """Column of `Result.summary()` that is compared."""
+    metric: Metric = "throughput"
+    """Column of a run's summary that is compared, or what works the number out."""
     slower_is_more: bool = False
     """The metric is a time."""
     published: tuple[float, float] | None = None
@@ -138,7 +141,7 @@ class Fit:
     plausible: tuple[float, float]
     reason: str
     """Where the plausible range comes from."""
-    metric: str = "throughput"
+    metric: Metric = "throughput"
     slower_is_more: bool = False
     """The metric is a time."""
     start: float = 1.0
@@ -221,12 +224,14 @@ class Constant:
 
     @property
     def failed(self) -> bool:
-        """A value outside its plausible range is a failed model, not a calibration."""
-        return not self.plausible[0] <= self.value <= self.plausible[1]
+        """A value outside its plausible range, or one that misses its target, is a failed model, not a calibration."""
+        return not self.plausible[0] <= self.value <= self.plausible[1] or abs(self.residual_pct) > 5.0
 
     def __str__(self) -> str:
         low, high = self.plausible
-        verdict = "; OUTSIDE its plausible range: the model fails here" if self.failed else ""
+        outside = not low <= self.value <= high
+        why = "OUTSIDE its plausible range" if outside else "its target is OUT OF REACH"
+        verdict = f"; {why}: the model fails here" if self.failed else ""
         return (
             f"{self.parameter} of {self.workload} on {', '.join(self.machines)} = {self.value:.4g} "
             f"(plausible {low:g} to {high:g}{verdict}), "

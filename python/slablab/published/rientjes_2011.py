@@ -16,7 +16,7 @@ WIRE, CPU = 16, 48
 
 def case(allocator: Slub, threads: int) -> Case:
     """The client machine: so many threads that ask, an interrupt CPU, a wire, and a server that answers."""
-    load = Netperf(test="TCP_RR", link="wire", pairs=threads, rx_buffer=4096, era="3.0")
+    load = Netperf(test="TCP_RR", link="wire", pairs=threads, rx_buffer=4096, era="3.0", seconds=0.3)
     return Case(machine=Sim(MACHINE, kernel="3.0"), allocator=allocator, workload=load)
 
 
