@@ -662,6 +662,8 @@ class Volanomark(Typed):
     """factor on the protocol's CPU per message"""
     user_footprint_lines: int = 64
     """lines of its own that user code touches per message"""
+    user_us: float = 7.0
+    """µs: Java work of a message, half where it is sent"""
     native_work: Literal["skip", "spin"] = "skip"
     """protocol work on native: skip (allocator only) or spin"""
 
