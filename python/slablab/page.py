@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from slablab.curve import Curve
 from slablab.extras import needed
+from slablab.values import refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +60,30 @@ def scores(results: Sequence[Reproduction]) -> pd.DataFrame:
     return frame
 
 
+BEGIN, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+
+
+def accuracy(results: Sequence[Reproduction]) -> str:
+    """The scores as a Markdown table."""
+    rows = []
+    for row in scores(results).to_dict("records"):
+        signs, met = f"{row['signs_right']} of {row['signs']}", f"{row['targets_met']} of {row['targets']}"
+        errors = [f"{row[e]:.1f}" if row[e] == row[e] else "" for e in ("median_error", "worst_error")]
+        constants = f"{row['constants']}" + (f", {n} failed" if (n := row["constants_outside"]) else "")
+        rows.append(f"| {row['result']} | {row['scored']} | {signs} | {' | '.join(errors)} | {met} | {constants} |")
+    heads = "| result | scored | signs right | median error | worst | targets met | fitted constants |"
+    return "\n".join([heads, "|---|---|---|---|---|---|---|", *rows])
+
+
+def put_accuracy(text: str, results: Sequence[Reproduction]) -> str:
+    """A page with the table between its two markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise refused("--readme", "a page without markers", f"one with {BEGIN} and {END}, between which the table goes")
+    return f"{before}{BEGIN}\n{accuracy(results)}\n{END}{after}"
+
+
 def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
     figure = made.figure
     parts = [
@@ -75,6 +101,8 @@ def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
             "<h3>Sensitivity: one figure of low confidence scaled, nothing fitted again</h3>",
             _table(made.sensitivity()),
         ]
+    if isinstance(made, Curve):
+        parts += ["<h3>What would make the published ratio come out</h3>", _table(made.hypotheses())]
     if figure.limits:
         parts += ["<h3>Not modelled</h3><ul>", *(f"<li>{escape(text)}</li>" for text in figure.limits), "</ul>"]
     parts += [f"<details><summary>Every case, as code</summary><pre>{escape(made.config())}</pre></details>"]
@@ -99,7 +127,7 @@ def _table(frame: pd.DataFrame) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124
+    if value is None or (isinstance(value, float) and value != value):
         return "<td></td>"
     if column in ("met", "sign_right"):
         return "<td>yes</td>" if value else "<td class='no'>no</td>"

@@ -34,6 +34,9 @@ def add(commands: Any) -> None:
     again.add_argument(
         "--html", type=Path, metavar="FILE", help="write one page with tables, figures, ablations and sensitivity"
     )
+    again.add_argument(
+        "--readme", type=Path, metavar="FILE", help="write the table of scores into this page, between its markers"
+    )
     again.add_argument("--quick", action="store_true", help="few points, one seed: a look in half a minute")
     again.add_argument("--seeds", type=int, metavar="N", help="runs of each case (default: as many as the mail had)")
     again.add_argument("--seed", type=int, default=1, metavar="N", help="the first of them (default 1)")
@@ -79,6 +82,9 @@ def run(given: argparse.Namespace) -> int:
     if len(figures) > 1 and (given.png or given.csv):
         raise refused("reproduce", "all", "one result for --png and --csv; --out FOLDER takes the files of all")
     out.writable([given.csv, given.html], given.png, [given.store])
+    if given.readme is not None:
+        # A page without markers is refused before anything runs.
+        page.put_accuracy(given.readme.read_text(encoding="utf-8"), [])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
     wanted = [_Wanted(f.name, given, folder) for f in figures]
@@ -95,6 +101,8 @@ def run(given: argparse.Namespace) -> int:
     if given.html:
         given.html.write_text(page.page(made), encoding="utf-8")
         print(f"written: {given.html}", file=sys.stderr if given.json else sys.stdout)
+    if given.readme is not None:
+        given.readme.write_text(page.put_accuracy(given.readme.read_text(encoding="utf-8"), made), encoding="utf-8")
     if len(made) > 1 and not given.json:
         print(page.scores(made).to_string(index=False, float_format=lambda v: f"{v:.3g}"))
     return 0

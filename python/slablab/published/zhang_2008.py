@@ -154,7 +154,7 @@ RESULT = Published(
     fits=tuple,
     reduce="median",
     seeds=5,
-    headline=lambda: [c for c in claims() if c.row in ("UDP-U-4k, Stoakley", "hackbench 100, Tigerton")],
+    headline=lambda: [c for c in claims() if c.row in ("UDP-U-4k, Stoakley", "volanoMark CPU*2 rooms, Stoakley")],
     quick=lambda claim: "UDP-U" in claim.row or "RR-1" in claim.row,
     ablations=(
         Ablation(
