@@ -59,7 +59,9 @@ def _fitted(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str],
         for fit in fits:
             values[fit.parameter] = _solve(figure, fit, values, seeds, say)
         reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
-        if all(abs(reached[f.parameter] / f.target - 1) < TOLERANCE for f in fits):
+        off = max(abs(reached[f.parameter] / f.target - 1) for f in fits)
+        # With one constant a second turn would begin where the first ended.
+        if off < TOLERANCE or (len(fits) == 1 and off > LOST):
             break
     lost = [f for f in fits if abs(reached[f.parameter] / f.target - 1) > LOST]
     for fit in lost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ def accuracy(results: Sequence[Reproduction]) -> str:
     rows = []
     for row in scores(results).to_dict("records"):
         signs, met = f"{row['signs_right']} of {row['signs']}", f"{row['targets_met']} of {row['targets']}"
-        errors = [f"{row[e]:.1f}" if row[e] == row[e] else "" for e in ("median_error", "worst_error")]
+        errors = [f"{row[e]:.1f}" if not math.isnan(row[e]) else "" for e in ("median_error", "worst_error")]
         constants = f"{row['constants']}" + (f", {n} failed" if (n := row["constants_outside"]) else "")
         rows.append(f"| {row['result']} | {row['scored']} | {signs} | {' | '.join(errors)} | {met} | {constants} |")
     heads = "| result | scored | signs right | median error | worst | targets met | fitted constants |"
@@ -127,7 +128,7 @@ def _table(frame: pd.DataFrame) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return "<td></td>"
     if column in ("met", "sign_right"):
         return "<td>yes</td>" if value else "<td class='no'>no</td>"

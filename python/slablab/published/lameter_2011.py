@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from slablab.config import Hackbench, Sim, Slub
 from slablab.published import files
 from slablab.published.model import Ablation, Case, Claim, Fit, Published
 
+if TYPE_CHECKING:
+    from slablab.result import Result
+
 FILE = "lameter_2011_hackbench.csv"
 MACHINE = "stoakley-2x4"
 JOBS = ((100, 200_000), (100, 20_000), (10, 20_000), (1, 20_000))
 """Groups and loops."""
-WINDOWS = {100: (1.5, 0.5), 10: (0.4, 0.2), 1: (0.1, 0.2)}
+WINDOWS = {100: (0.8, 1.0), 10: (0.4, 0.2), 1: (0.1, 0.2)}
 """Groups → warm-up and measurement in seconds: tasks of all groups have had their turns and filled their sockets."""
 BEFORE, AFTER = Slub("3.1"), Slub("3.2")
 """The posted series became 3.2."""
 
 
-def case(allocator: Slub, groups: int, loops: int) -> Case:
-    """One job."""
+def case(allocator: Slub, groups: int) -> Case:
+    """One job of 20,000 loops."""
     machine = Sim(MACHINE, kernel="3.0")
     warmup, seconds = WINDOWS[groups]
-    load = Hackbench(groups=groups, loops=loops, era="3.0", warmup=warmup, seconds=seconds)
+    load = Hackbench(groups=groups, loops=20_000, era="3.0", warmup=warmup, seconds=seconds)
     return Case(machine=machine, allocator=allocator, workload=load)
 
 
 def seconds(column: str, groups: int, loops: int) -> float:
     """Mean of the published runs of a job."""
     return fmean(value for _, value in files.rows(FILE, column, groups=str(groups), loops=str(loops)))
+
+
+def tenfold(run: Result) -> float:
+    """Seconds of ten times the loops: a job's time is its steady state, scaled."""
+    return 10 * run.throughput
 
 
 def claims() -> list[Claim]:
@@ -40,8 +49,8 @@ def claims() -> list[Claim]:
         made.append(
             Claim(
                 row=f"after/before, {job}",
-                tested=(case(AFTER, groups, loops),),
-                base=(case(BEFORE, groups, loops),),
+                tested=(case(AFTER, groups),),
+                base=(case(BEFORE, groups),),
                 how="ratio",
                 unit="",
                 slower_is_more=True,
@@ -53,8 +62,9 @@ def claims() -> list[Claim]:
             made.append(
                 Claim(
                     row=f"{word}, {job}",
-                    tested=(case(allocator, groups, loops),),
+                    tested=(case(allocator, groups),),
                     unit="s",
+                    metric=tenfold if loops == 200_000 else "throughput",
                     slower_is_more=True,
                     published=(value, value),
                     use="baseline" if (word, groups) == ("before", 1) else "shape",
@@ -70,7 +80,7 @@ def fits() -> list[Fit]:
             parameter="workload.protocol_scale",
             workload="hackbench",
             machines=(MACHINE,),
-            cases=(case(BEFORE, 1, 20_000),),
+            cases=(case(BEFORE, 1),),
             target=seconds("before", 1, 20_000),
             fitted_on="slub@3.1, 1 group",
             plausible=(0.6, 1.6),

@@ -108,7 +108,7 @@ def claims() -> list[Claim]:
         add("UDP-RR-512", machine, bound(machine, "UDP_RR", 512), said("UDP-RR-512"), 3.0)
         add("TCP_STREAM", machine, bound(machine, "TCP_STREAM", 16384), said("TCP"), 2.0)
         add("TCP_RR", machine, bound(machine, "TCP_RR", 1), said("TCP"), 2.0)
-        hackbench = Hackbench(groups=100, loops=2000, era=ERA, warmup=1.5, seconds=0.5)
+        hackbench = Hackbench(groups=100, loops=2000, era=ERA, warmup=0.8, seconds=0.3)
         add("hackbench 100", machine, hackbench, said("hackbench 100 process 2000", machine), 3.0)
         add("volanoMark 10 rooms", machine, Volanomark(rooms=10, era=ERA), said("volanoMark 10 rooms"), 2.0)
         rooms = Volanomark(rooms=2 * CPUS[machine], era=ERA)
