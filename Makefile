@@ -10,11 +10,16 @@ ARGS ?=
 RUST := Cargo.toml Cargo.lock $(shell find src python/_core -type f -not -path '*/target/*')
 STAMPS := .venv/.stamps
 
-.PHONY: figure test soak loom oracle bench lint notebook clean
+.PHONY: figure reproduce test soak loom oracle bench lint notebook clean
 
 # Draws the published figure again: picture, table and CSV in figure/.
 figure: $(STAMPS)/build
 	$(BIN)/slablab reproduce $(FIGURE) --out $(OUT) $(ARGS)
+
+# Every published result, whole: one page that opens offline, the pictures, the table and the front figure of the README.
+reproduce: $(STAMPS)/build
+	$(BIN)/slablab reproduce all --out $(OUT) --html $(OUT)/published.html --readme README.md $(ARGS)
+	cp $(OUT)/$(FIGURE).png docs/
 
 # Every check and every test; the last line is "N passed, N failed".
 test: $(STAMPS)/build $(STAMPS)/test

@@ -13,99 +13,115 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slablab import published
-from slablab.published import Baseline, Constant, Published
-from slablab.sweep import sweep
+from slablab.published import Constant, Fit, Published
+from slablab.runs import measured, run_cases
 
 TOLERANCE = 0.002
 """A mean fits when it is this close to its target, relatively."""
 ROUNDS = 6
+LOST = 0.05
+"""A mean that no value brings this close to its target leaves the constant at the end of its plausible range."""
+BEYOND = 3.0
+"""How far beyond its plausible range, as a factor, a constant is searched: further out it would say nothing."""
 STEPS = 8
 """Secant steps per round: near its target a mean is as rough as the placement of tasks."""
 
 
-def baseline(figure: Published) -> dict[int, float]:
-    """The only published series that the calibrator reads: clients → throughput."""
-    return published.series(figure, [figure.baseline])[figure.baseline]
-
-
-def target(figure: Published, fit: Baseline) -> float:
-    """The published mean that fixes a constant."""
-    series = baseline(figure)
-    return sum(series[n] for n in fit.clients) / len(fit.clients)
-
-
 def measure(
-    figure: Published, values: Mapping[str, float], clients: tuple[int, ...], seeds: int, say: Callable[[str], object]
+    figure: Published, values: Mapping[str, float], fit: Fit, seeds: int, say: Callable[[str], object]
 ) -> float:
-    """The simulated mean over `clients`, best of `seeds` at each, with these constants."""
-    allocator = next(a for a in figure.allocators if a.partition("@")[0] == figure.baseline)
-    over: dict[str, list[float] | tuple[int, ...]] = {name: [value] for name, value in values.items()}
-    over["workload.clients"] = clients
-    grid = sweep(machine=figure.machine, allocator=allocator, workload=figure.workload, over=over, repeats=seeds)
-    mean = float(grid.best()["throughput"].mean())
+    """The simulated mean over the fit's cases with these constants, the runs of each reduced as the mail's were."""
+    cases = [case.changed(values) for case in fit.cases]
+    runs = run_cases(figure, cases, seeds=seeds)
+    reached = [
+        figure.reduced([measured(r, fit.metric) for r in runs.by_case[case]], fit.slower_is_more) for case in cases
+    ]
+    mean = sum(reached) / len(reached)
     words = ", ".join(f"{k} = {v:.5g}" for k, v in values.items())
-    say(f"clients {clients[0]}..{clients[-1]}: {mean:.1f} {figure.unit} with {words}")
+    say(f"{fit.fitted_on}: {mean:.5g}, wanted {fit.target:.5g}, with {words}")
     return mean
 
 
-def calibrate(figure: Published, seeds: int = 5, say: Callable[[str], object] = print) -> list[Constant]:
-    """Fits every constant of a figure."""
-    values = {fit.parameter: 1.0 for fit in figure.fits}
-    targets = {fit.parameter: target(figure, fit) for fit in figure.fits}
+def calibrate(figure: Published, seeds: int | None = None, say: Callable[[str], object] = print) -> list[Constant]:
+    """Fits every constant of a result."""
+    fits, count = figure.fits(), figure.seeds if seeds is None else seeds
+    together: dict[tuple[str, tuple[str, ...]], list[Fit]] = {}
+    for fit in fits:
+        together.setdefault((fit.workload, fit.machines), []).append(fit)
+    return [c for own in together.values() for c in _fitted(figure, own, count, say)]
+
+
+def _fitted(figure: Published, fits: list[Fit], seeds: int, say: Callable[[str], object]) -> list[Constant]:
+    """The constants of one workload on one machine: they take turns until all means fit."""
+    values = {fit.parameter: fit.start for fit in fits}
     reached: dict[str, float] = {}
     for _ in range(ROUNDS):
-        for fit in figure.fits:
-            values[fit.parameter] = _solve(figure, fit, values, targets[fit.parameter], seeds, say)
-        reached = {f.parameter: measure(figure, values, f.clients, seeds, say) for f in figure.fits}
-        if all(abs(reached[p] / targets[p] - 1) < TOLERANCE for p in values):
+        for fit in fits:
+            values[fit.parameter] = _solve(figure, fit, values, seeds, say)
+        reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
+        off = max(abs(reached[f.parameter] / f.target - 1) for f in fits)
+        # With one constant a second turn would begin where the first ended.
+        if off < TOLERANCE or (len(fits) == 1 and off > LOST):
             break
+    lost = [f for f in fits if abs(reached[f.parameter] / f.target - 1) > LOST]
+    for fit in lost:
+        low, high = fit.plausible
+        values[fit.parameter] = min(max(values[fit.parameter], low), high)
+    if lost:
+        reached = {f.parameter: measure(figure, values, f, seeds, say) for f in fits}
     return [
         Constant(
             parameter=fit.parameter,
+            workload=fit.workload,
+            machines=fit.machines,
             value=round(values[fit.parameter], 4),
             plausible=fit.plausible,
-            fitted_on=f"{figure.baseline}, mean of clients {fit.clients[0]} to {fit.clients[-1]}",
-            target=round(targets[fit.parameter], 3),
+            fitted_on=fit.fitted_on,
+            target=round(fit.target, 3),
             reached=round(reached[fit.parameter], 3),
             reason=fit.reason,
         )
-        for fit in figure.fits
+        for fit in fits
     ]
 
 
-def _solve(
-    figure: Published, fit: Baseline, values: Mapping[str, float], goal: float, seeds: int, say: Callable[[str], object]
-) -> float:
-    """The value of one constant at which its mean is `goal`, the others held: secant steps on time per operation."""
+def _solve(figure: Published, fit: Fit, values: Mapping[str, float], seeds: int, say: Callable[[str], object]) -> float:
+    """The value of one constant at which its mean is the target, the others held: secant steps on time per work."""
     tried: list[tuple[float, float]] = []
+    goal = fit.target if fit.slower_is_more else 1 / fit.target
 
     def excess(value: float) -> float:
-        off = 1 / measure(figure, {**values, fit.parameter: value}, fit.clients, seeds, say) - 1 / goal
+        mean = measure(figure, {**values, fit.parameter: value}, fit, seeds, say)
+        off = (mean if fit.slower_is_more else 1 / mean) - goal
         tried.append((abs(off), value))
         return off
 
     old, off_old = values[fit.parameter], excess(values[fit.parameter])
     new = old * (1.1 if off_old < 0 else 0.9)
     for _ in range(STEPS):
-        if min(tried)[0] * goal < TOLERANCE:
+        if min(tried)[0] < TOLERANCE * goal:
             break
         off_new = excess(new)
         if off_new == off_old:
             break
         step = off_new * (new - old) / (off_new - off_old)
         # A constant is a positive factor; a step that would leave a factor of two is cut.
-        old, off_old, new = new, off_new, min(max(new - step, new / 2), new * 2)
+        low, high = fit.plausible[0] / BEYOND, fit.plausible[1] * BEYOND
+        old, off_old, new = new, off_new, min(max(new - step, new / 2, low), new * 2, high)
+        if new == old:
+            break
     return min(tried)[1]
 
 
 def written(figure: Published, constants: list[Constant]) -> str:
     """The constants as the TOML file of the package."""
-    text = (
-        f"# Written by `python -m slablab.calibration {figure.name}`: fitted on the {figure.baseline} series alone.\n"
-    )
+    text = f"# Written by `python -m slablab.calibration {figure.name}`: fitted on the baseline numbers alone.\n"
+    if not constants:
+        text += "constant = []\n"
     for c in constants:
         text += (
-            f'\n[[constant]]\nparameter = "{c.parameter}"\nvalue = {c.value}\n'
+            f'\n[[constant]]\nparameter = "{c.parameter}"\nworkload = "{c.workload}"\n'
+            f"machines = {list(c.machines)}\nvalue = {c.value}\n"
             f"plausible = [{c.plausible[0]}, {c.plausible[1]}]\n"
             f'fitted_on = "{c.fitted_on}"\ntarget = {c.target}\nreached = {c.reached}\nreason = "{c.reason}"\n'
         )
@@ -116,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     """Fits the constants of one published result and writes them down."""
     parser = argparse.ArgumentParser(prog="python -m slablab.calibration", description=main.__doc__)
     parser.add_argument("name", choices=sorted(published.ALL))
-    parser.add_argument("--seeds", type=int, default=5, help="best of so many seeds at each point (default 5)")
+    parser.add_argument("--seeds", type=int, help="runs of each case (default: as the result has)")
     parser.add_argument("--write", type=Path, default=Path(__file__).parent / "data", help="folder to write to")
     given = parser.parse_args(argv)
     figure = published.named(given.name)

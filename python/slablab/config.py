@@ -662,6 +662,8 @@ class Volanomark(Typed):
     """factor on the protocol's CPU per message"""
     user_footprint_lines: int = 64
     """lines of its own that user code touches per message"""
+    user_us: float = 7.0
+    """µs: Java work of a message, half where it is sent"""
     native_work: Literal["skip", "spin"] = "skip"
     """protocol work on native: skip (allocator only) or spin"""
 
@@ -808,6 +810,12 @@ class Boot(Typed):
     """recorded on 6.1 with one CPU: slub-6.1, slab-6.1 or slob-6.1; january-2008; or histogram"""
     scale: float | None = None
     """leave out what the boot freed, and take this many times the live objects; none: replay all of it"""
+    frees: bool = False
+    """with scale: what the boot freed again is allocated and freed too, scaled alike"""
+    sizes: str | None = None
+    """era whose object sizes replace the recorded ones where they are known: 2.6.24 .. 6.18; none: as recorded"""
+    other_kb: int = 0
+    """kB: memory in use that no slab allocator gave out, counted in used_kb"""
     histogram: Sequence[tuple[str, int, int]] = ()
     """rows of live objects, with source=histogram: cache, bytes of an object, number"""
 
@@ -955,6 +963,12 @@ def build(part: str, name: str, given: Mapping[str, Any]) -> Any:
         return typed(**given)
     generic: dict[str, Callable[..., Part]] = {"machine": Sim, "allocator": Allocator, "workload": Workload}
     return generic[part](name, **given)
+
+
+def changed(part: Part, **values: Value) -> Any:
+    """The same config object with these parameters."""
+    words: dict[str, Any] = part.document() | values
+    return build(part.part, words.pop("name"), words)
 
 
 def machine(given: MachineLike) -> Sim | Native:

@@ -161,14 +161,32 @@ def plan(
     cells: dict[str, Cell] = {}
     for full in _drawn(blocks, drawn):
         for repeat, seed in enumerate(seeds):
-            document = _core.expand(config.encoded({**full, "seed": seed}))
-            cell = Cell(document, key_of(document), repeat)
-            cells.setdefault(cell.key, cell)
+            made = cell(full, repeat, seed)
+            cells.setdefault(made.key, made)
     several = [p for p in PARTS if len(parts[p]) > 1]
     columns = dict.fromkeys([*several, *(short(name) for name in axes)])
     named = dict.fromkeys(c for name in columns for c in ([name, "era"] if name == "allocator" else [name]))
     duplicates = chosen * len(seeds) - len(cells)
     return Plan(tuple(cells.values()), tuple(named), combinations, chosen, len(seeds), duplicates, idle)
+
+
+def explicit(choices: Iterable[tuple[Part, Part, Part]], seeds: Sequence[int]) -> Plan:
+    """The cells of machine, allocator and workload as they stand, each with every seed."""
+    chosen = list(choices)
+    cells: dict[str, Cell] = {}
+    for choice in chosen:
+        full: dict[str, Any] = {part.part: part.document() for part in choice}
+        for repeat, seed in enumerate(seeds):
+            made = cell(full, repeat, seed)
+            cells.setdefault(made.key, made)
+    duplicates = len(chosen) * len(seeds) - len(cells)
+    return Plan(tuple(cells.values()), (), len(chosen), len(chosen), len(seeds), duplicates, ())
+
+
+def cell(full: Mapping[str, Any], repeat: int, seed: int) -> Cell:
+    """One run, checked by the core."""
+    document = _core.expand(config.encoded({**full, "seed": seed}))
+    return Cell(document, key_of(document), repeat)
 
 
 def listed(given: Any, made: Callable[[Any], Part], parameter: str = "sweep") -> list[Part]:

@@ -1,80 +1,82 @@
-"""A published figure, run again: the table beside the published numbers, the picture, the errors, the sensitivity."""
+"""A published result, run again: each number beside the published one, the errors, the picture, what carries it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab.config import Sim, entry
+from slablab import published
+from slablab.config import entry
 from slablab.extras import needed
-from slablab.result import Sweep
-from slablab.sweep import sweep
+from slablab.runs import Runs, run_cases
 from slablab.values import whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from slablab.published import Constant, Published
+    from slablab.published import Claim, Constant, Published
+    from slablab.result import Sweep
     from slablab.sweep import StoreLike
 
-QUICK_CLIENTS = (1, 2, 4, 8, 12, 16)
-"""Points of a quick look, with one seed each."""
-SENSITIVITY_CLIENTS = (10, 12, 14, 16)
 SENSITIVITY_FACTORS = (0.7, 1.4)
+ABLATION_SEEDS = 3
 
 
 def reproduce(
     name: str,
     *,
     quick: bool = False,
-    seeds: int = 5,
+    seeds: int | None = None,
     seed: int = 1,
     store: StoreLike = None,
     threads: int | None = None,
     progress: bool = False,
 ) -> Reproduction:
-    """Runs a published figure again: every allocator at every point, best of `seeds` seeds.
+    """Runs a published result again: every case that its claims need, with as many seeds as the mail had runs.
 
-    `quick` takes a few points and one seed. Two constants come fitted on the published SLAB series; everything else is
-    a prediction. `store` keeps finished runs in a file, as that of `sweep` does.
+    `quick` takes a few claims and one seed. The constants come fitted on the baseline series; everything else is a
+    prediction. `store` keeps finished runs in a file, as that of `sweep` does.
     """
-    from slablab import published
-
     figure = published.named(name)
-    whole("seeds", seeds, "1 or more")
-    grid = sweep(
-        machine=figure.machine,
-        allocator=figure.allocators,
-        workload=figure.workload,
-        over=_over(figure, QUICK_CLIENTS if quick else figure.clients),
-        repeats=1 if quick else seeds,
-        seed=seed,
-        store=store,
-        threads=threads,
-        progress=progress,
-    )
-    return Reproduction(figure, grid)
+    count = whole("seeds", figure.seeds if seeds is None else seeds, "1 or more")
+    claims = [c for c in fixed(figure) if not quick or figure.quick(c)]
+    cases = [case for claim in claims for case in claim.cases]
+    count = 1 if quick else count
+    runs = run_cases(figure, cases, seeds=count, seed=seed, store=store, threads=threads, progress=progress)
+    from slablab.curve import Curve
+
+    kind = Curve if figure.name == "piggin-2007-tbench" else Reproduction
+    return kind(figure, claims, runs)
+
+
+def fixed(figure: Published) -> list[Claim]:
+    """The claims of a result, with its fitted constants in every case."""
+    return [fixed_claim(figure, claim) for claim in figure.claims()]
+
+
+def fixed_claim(figure: Published, claim: Claim) -> Claim:
+    """A claim with the fitted constants in its cases."""
+    constants = published.constants(figure.name)
+    return claim.with_cases(lambda case: case.fixed(constants))
 
 
 class Reproduction:
-    """The finished runs of a published figure beside the published values."""
+    """The finished runs of a published result beside the published values."""
 
-    def __init__(self, figure: Published, grid: Sweep) -> None:
-        from slablab import published
-
+    def __init__(self, figure: Published, claims: Sequence[Claim], runs: Runs) -> None:
         self.figure = figure
-        self.sweep = grid
-        """The runs."""
+        self.claims = list(claims)
+        """What is compared, with the fitted constants in its cases."""
+        self.runs = runs
         self.constants: tuple[Constant, ...] = published.constants(figure.name)
         """What was fitted, on what, how well."""
-        self.published = published.series(figure, [figure.baseline, figure.scored])
-        """The published values: allocator → clients → throughput."""
-        self._names = [a.partition("@")[0] for a in figure.allocators]
-        self._best = self._reduced(max)
-        import statistics
 
-        self._median = self._reduced(statistics.median)
+    @property
+    def sweep(self) -> Sweep:
+        """The runs."""
+        return self.runs.sweep
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -83,226 +85,242 @@ class Reproduction:
 
     @property
     def seeds(self) -> int:
-        """Runs per point."""
-        return max(r.repeat for r in self.sweep) + 1
-
-    def compared(self) -> pd.DataFrame:
-        """One row per number of clients: best and median of the seeds, the published values, and both ratios."""
-        import pandas as pd
-
-        reference, scored = self.figure.baseline, self.figure.scored
-        rows = []
-        for n in self._clients():
-            best, median = self._best[n], self._median[n]
-            said = {name: self.published[name].get(n) for name in (reference, scored)}
-            row: dict[str, Any] = {"clients": n, **{f"{a}_mb_s": best[a] for a in self._names}}
-            row |= {f"{a}_median_mb_s": median[a] for a in self._names}
-            row |= {f"published_{a}_mb_s": value for a, value in said.items()}
-            row["ratio"] = best[scored] / best[reference]
-            row["median_ratio"] = median[scored] / median[reference]
-            row["published_ratio"] = _ratio(said[scored], said[reference])
-            rows.append(row)
-        return pd.DataFrame(rows)
+        """Runs per case."""
+        return max(len(r) for r in self.runs.by_case.values())
 
     def errors(self) -> pd.DataFrame:
-        """One row per published point: published, simulated (best of the seeds), and the error in percent.
+        """One row per claim: published, simulated with its range over seeds, the error, the sign, the target.
 
-        `use` says what the point is: `baseline` points fitted a constant, `shape` points check the fitted series,
-        `scored` ones are predictions. The last columns compare the ratio to the baseline series.
+        `use` says what a number is: `baseline` numbers fitted a constant, `shape` checks the fitted series elsewhere,
+        `scored` ones are predictions, `not claimed` ones are out of the model's reach, a `prediction` has nothing
+        published beside it. `error` is in percent for levels, in the value's own unit for changes, ratios and
+        differences, from the nearest published end. `within` is the target for it and `met` whether it was reached.
         """
         import pandas as pd
 
-        fitted = {n for fit in self.figure.fits for n in fit.clients}
         rows = []
-        for name, points in self.published.items():
-            for n in (n for n in self._clients() if n in points):
-                said, got = points[n], self._best[n][name]
-                use = "scored" if name == self.figure.scored else "baseline" if n in fitted else "shape"
-                row: dict[str, Any] = {
-                    "allocator": name,
-                    "clients": n,
-                    "use": use,
-                    "published_mb_s": said,
-                    "simulated_mb_s": got,
+        for claim in self.claims:
+            value = self.runs.value(claim)
+            low, high = self.runs.spread(claim)
+            error = claim.error(value)
+            rows.append(
+                {
+                    "row": claim.row,
+                    "use": claim.use,
+                    "unit": claim.unit,
+                    "published_low": claim.published[0] if claim.published else None,
+                    "published_high": claim.published[1] if claim.published else None,
+                    "simulated": value,
+                    "simulated_min": low,
+                    "simulated_max": high,
+                    "error": error,
+                    "error_unit": "%" if claim.how == "level" else claim.unit,
+                    "sign_right": claim.sign(value),
+                    "within": claim.within,
+                    "met": None if claim.within is None or error is None else abs(error) <= claim.within,
+                    "why": claim.why,
                 }
-                row["error_pct"] = 100 * (got / said - 1)
-                if name == self.figure.scored:
-                    row["published_ratio"] = said / self.published[self.figure.baseline][n]
-                    row["simulated_ratio"] = got / self._best[n][self.figure.baseline]
-                    row["ratio_error_pct"] = 100 * (row["simulated_ratio"] / row["published_ratio"] - 1)
-                rows.append(row)
+            )
         return pd.DataFrame(rows)
 
-    def plateau(self) -> dict[str, float]:
-        """Means over the plateau's clients: each allocator, the published ones, both ratios."""
-        at = [n for n in self._clients() if n in self.figure.plateau]
-        means = {a: _mean(self._best[n][a] for n in at) for a in self._names}
-        said = {a: _mean(points[n] for n in self.figure.plateau) for a, points in self.published.items()}
-        reference, scored = self.figure.baseline, self.figure.scored
+    def compared(self) -> pd.DataFrame:
+        """The table that is written to files: `errors()`, or what the result's own figure shows."""
+        return self.errors()
+
+    def score(self) -> dict[str, Any]:
+        """The result in a line: signs right, median and worst error of the scored claims, targets, constants.
+
+        Errors are those of `points()`.
+        """
+        errors, off = self.errors(), self.points()
+        scored = errors[errors["use"] == "scored"]
+        signs = [bool(s) for s in scored["sign_right"] if s is not None]
+        met = [bool(m) for m in errors["met"] if m is not None]
         return {
-            **means,
-            **{f"published {a}": value for a, value in said.items()},
-            "ratio": means[scored] / means[reference],
-            "published ratio": said[scored] / said[reference],
+            "result": self.figure.name,
+            "scored": len(scored),
+            "signs_right": sum(signs),
+            "signs": len(signs),
+            "median_error": float(off.median()),
+            "worst_error": float(off.max()),
+            "targets_met": sum(met),
+            "targets": len(met),
+            "constants": len(self.constants),
+            "constants_outside": sum(c.failed for c in self.constants),
         }
 
-    def table(self) -> str:
-        """The figure as plain text."""
-        reference, scored = self.figure.baseline, self.figure.scored
-        pair = f"{scored}/{reference}".upper()
-        what = f"best of {self.seeds} seeds" if self.seeds > 1 else "one seed"
-        heads = ["clients", *self._names, f"publ. {reference}", f"publ. {scored}", pair, "publ."]
-        lines = [f"{self.figure.title}; {self.figure.unit}, {what}", *_aligned(heads, self._rows(self._best))]
-        if self.seeds > 1:
-            lines += ["", f"median of {self.seeds} seeds", *_aligned(heads, self._rows(self._median))]
-        return "\n".join([*lines, "", *self._verdict()])
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the figure: lines through the best runs, a band down to the worst, crosses for published points."""
-        from slablab import plot
-
-        if ax is None:
-            _, ax = needed("matplotlib.pyplot", "a figure").subplots(figsize=(6.4, 4.8), layout="constrained")
-        data = self.frame
-        for name, marker in zip(self._names, ("o", "s", "^", "D"), strict=False):
-            grouped = data[data["allocator"] == name].groupby("clients")["throughput"]
-            best, worst = grouped.max(), grouped.min()
-            era = data.loc[data["allocator"] == name, "era"].iloc[0]
-            colour = plot.COLOURS[name]
-            at = best.index.to_numpy()
-            ax.plot(
-                at,
-                best.to_numpy(),
-                color=colour,
-                marker=marker,
-                markersize=4,
-                linewidth=1.5,
-                label=f"{name}@{era}, simulated",
-            )
-            ax.fill_between(at, worst.to_numpy(), best.to_numpy(), color=colour, alpha=0.12, linewidth=0)
-        for name, points in self.published.items():
-            ax.plot(
-                list(points),
-                list(points.values()),
-                color=plot.COLOURS[name],
-                linestyle="none",
-                marker="x",
-                markersize=7,
-                markeredgewidth=1.8,
-                label=f"{name}, published 2007",
-            )
-        ax.set(title=self.figure.title, xlabel="clients", ylabel=f"throughput ({self.figure.unit})")
-        ax.set_ylim(bottom=0)
-        ax.grid(alpha=0.25)
-        ax.legend(frameon=False, fontsize="small", loc="lower right")
-        fitted = ", ".join(
-            f"{c.parameter.partition('.')[2]} {c.value:.3g} ({c.residual_pct:+.1f} %)" for c in self.constants
-        )
-        plot.note(ax, f"{plot.caption(data)} · fitted on {self.figure.baseline}: {fitted}")
-        return ax
-
-    def sensitivity(self, clients: Sequence[int] = SENSITIVITY_CLIENTS, progress: bool = False) -> pd.DataFrame:
-        """The plateau ratio with each unfitted low-confidence figure of the machine scaled by 0.7 and by 1.4.
-
-        One seed, some of the plateau's clients, nothing fitted again: it says what the ratio hangs on.
-        """
+    def points(self) -> pd.Series[float]:
+        """The absolute error of each scored claim: percent for levels, points for changes, hundredths for ratios."""
         import pandas as pd
 
+        errors = self.errors()
+        scored = errors[errors["use"] == "scored"]
+        return pd.Series([_points(row) for _, row in scored.iterrows()], index=scored["row"], dtype=float)
+
+    def table(self) -> str:
+        """The result as plain text under 80 columns."""
+        lines = [self.figure.title, f"{self.seeds} seed(s), {self.figure.reduce}; range over seeds in brackets", ""]
+        heads = ["", "published", "simulated", "range", "error", ""]
+        lines += aligned(heads, [_line(row) for _, row in self.errors().iterrows()])
+        if self.figure.mail is not None:
+            lines += ["", *self.figure.mail(self.runs)]
+        return "\n".join([*lines, "", *self.verdict()])
+
+    def verdict(self) -> list[str]:
+        """What the comparison amounts to, in lines."""
+        said = self.score()
+        lines = []
+        if said["scored"]:
+            lines.append(
+                f"{said['scored']} scored: {said['signs_right']} of {said['signs']} signs right, median error "
+                f"{said['median_error']:.1f}, worst {said['worst_error']:.1f} (percent or points)"
+            )
+        if said["targets"]:
+            lines.append(f"targets: {said['targets_met']} of {said['targets']} met")
+        reasons: dict[str, list[str]] = {}
+        for claim in self.claims:
+            if claim.why:
+                reasons.setdefault(claim.why, []).append(claim.row)
+        lines += [f"{'; '.join(rows)}: {why}" for why, rows in reasons.items()]
+        lines += [f"fitted: {c}" for c in self.constants]
+        lines += [f"published: {self.figure.source}"]
+        import textwrap
+
+        return [part for line in lines for part in textwrap.wrap(line, 79, subsequent_indent="  ")]
+
+    def config(self) -> str:
+        """Every case as the code that makes it."""
+        return "\n".join(str(case) for case in self.runs.by_case)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws each claim: the published number or range, and the simulated value with its range over seeds."""
+        from slablab import plot
+
+        errors = self.errors().iloc[::-1].reset_index(drop=True)
+        if ax is None:
+            size = (6.4, 1.6 + 0.3 * len(errors))
+            _, ax = needed("matplotlib.pyplot", "a figure").subplots(figsize=size, layout="constrained")
+        at = range(len(errors))
+        low, high = errors["published_low"].astype(float), errors["published_high"].astype(float)
+        ax.hlines(at, low, high, color="black", linewidth=4, alpha=0.35)
+        ax.plot(low, at, "kx", markersize=7, markeredgewidth=1.8, label="published")
+        ax.plot(high, at, "kx", markersize=7, markeredgewidth=1.8)
+        colour = plot.COLOURS["slub"]
+        ax.hlines(at, errors["simulated_min"], errors["simulated_max"], color=colour, linewidth=1.5)
+        ax.plot(errors["simulated"], at, "o", color=colour, markersize=5, label="simulated")
+        ax.set_yticks(list(at), list(errors["row"]))
+        ax.set(title=self.figure.title, xlabel=_axis(self.claims))
+        ax.grid(alpha=0.25)
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        plot.note(ax, plot.caption(self.frame))
+        return ax
+
+    def ablations(
+        self, *, seeds: int = ABLATION_SEEDS, progress: bool = False, store: StoreLike = None
+    ) -> pd.DataFrame:
+        """The headline claims with one mechanism taken away at a time, nothing fitted again.
+
+        A mechanism that carries the result moves the value when it is gone: `moved` is by how much.
+        """
+        words = {a.name: a.meaning for a in self.figure.ablations}
+        changes = {a.name: a.of for a in self.figure.ablations}
+        frame = self._varied(changes, seeds, progress, store)
+        frame.insert(1, "meaning", [words.get(name, "") for name in frame["changed"]])
+        return frame
+
+    def sensitivity(self, *, seeds: int = 1, progress: bool = False, store: StoreLike = None) -> pd.DataFrame:
+        """The headline claims with each unfitted low-confidence figure of the machines scaled by 0.7 and by 1.4.
+
+        Nothing is fitted again: it says what the result hangs on. With one seed differences of a percent are noise.
+        """
+        from functools import partial
+
         fitted = {c.parameter for c in self.constants}
-        values = entry("machine", self.figure.machine)["values"]
-        used = {name: v for name, v in values.items() if not v["source"].startswith("not used by the model")}
-        figures = {name: v["value"] for name, v in used.items() if v["confidence"] == "low"}
-        scaled: list[tuple[str, float, float | str]] = [("(none)", 1.0, "")]
-        for name, value in figures.items():
-            if (
-                f"machine.{name}" not in fitted
-                and isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and value
-            ):
-                scaled += [(name, factor, float(value) * factor) for factor in SENSITIVITY_FACTORS]
-        pair = [a for a in self.figure.allocators if a.partition("@")[0] in (self.figure.baseline, self.figure.scored)]
-        over = _over(self.figure, clients)
-        changes: list[dict[str, Any]] = [{name: value} if value else {} for name, _, value in scaled]
-        over["machine"] = [Sim(self.figure.machine, **change) for change in changes]
-        data = sweep(allocator=pair, workload=self.figure.workload, over=over, progress=progress).summary()
-        each = len(pair) * len(clients)
+        headline = self.figure.headline()
+        names = {str(case.machine.document()["name"]) for claim in headline for case in claim.cases}
+        figures = {
+            name
+            for machine in names
+            for name, v in entry("machine", machine)["values"].items()
+            if v["confidence"] == "low" and f"machine.{name}" not in fitted and _scalable(v["value"])
+            # Some stand in the table of machines, and the model has another in their place.
+            if not v["source"].startswith("not used by the model")
+        }
+        changes = {
+            f"{name} × {factor}": partial(_scaled, name, factor)
+            for name in sorted(figures)
+            for factor in SENSITIVITY_FACTORS
+        }
+        return self._varied(changes, seeds, progress, store)
+
+    def _varied(self, changes: Mapping[str, Any], seeds: int, progress: bool, store: StoreLike) -> pd.DataFrame:
+        """The headline claims with each change made to their cases."""
+        import pandas as pd
+
+        shown = [fixed_claim(self.figure, claim) for claim in self.figure.headline()]
+        varied = {
+            (name, claim.row): claim.with_cases(change)
+            for name, change in {"(as it is)": lambda case: case, **changes}.items()
+            for claim in shown
+        }
+        cases = [case for claim in varied.values() for case in claim.cases]
+        runs = run_cases(self.figure, cases, seeds=seeds, store=store, progress=progress)
         rows = []
-        for at, (name, factor, value) in enumerate(scaled):
-            part = data.iloc[at * each : (at + 1) * each].groupby("allocator")["throughput"].mean()
-            ratio = float(part[self.figure.scored] / part[self.figure.baseline])
-            rows.append({"figure": name, "factor": factor, "value": value, "plateau_ratio": ratio})
+        for (name, row), claim in varied.items():
+            value, was = runs.value(claim), runs.value(varied["(as it is)", row])
+            rows.append({"changed": name, "row": row, "value": value, "moved": value - was, "unit": claim.unit})
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
         return f"<Reproduction of {self.figure.name}: {len(self.sweep)} runs>"
 
-    def _clients(self) -> list[int]:
-        return sorted(self._best)
 
-    def _reduced(self, how: Any) -> dict[int, dict[str, float]]:
-        """Clients → allocator → one throughput of the seeds."""
-        cells: dict[int, dict[str, list[float]]] = {}
-        for r in self.sweep:
-            point = cells.setdefault(int(r.config["workload"]["clients"]), {})
-            point.setdefault(str(r.config["allocator"]["name"]), []).append(r.throughput)
-        return {n: {a: float(how(v)) for a, v in point.items()} for n, point in cells.items()}
-
-    def _rows(self, values: dict[int, dict[str, float]]) -> Iterable[list[str]]:
-        reference, scored = self.figure.baseline, self.figure.scored
-        for n in self._clients():
-            said = [self.published[name].get(n) for name in (reference, scored)]
-            yield [
-                str(n),
-                *(f"{values[n][a]:.0f}" for a in self._names),
-                *("" if v is None else f"{v:.0f}" for v in said),
-                f"{values[n][scored] / values[n][reference]:.3f}",
-                "" if None in said else f"{_ratio(said[1], said[0]):.3f}",
-            ]
-
-    def _verdict(self) -> list[str]:
-        """What the comparison amounts to, in lines."""
-        means, at = self.plateau(), [n for n in self._clients() if n in self.figure.plateau]
-        lines = [
-            f"plateau ({at[0]} to {at[-1]} clients): ratio {means['ratio']:.3f}, "
-            f"published {means['published ratio']:.3f}, distance {means['ratio'] - means['published ratio']:+.3f}"
-        ]
-        flat = {a: [self._best[n][a] for n in at] for a in self._names}
-        spreads = ", ".join(f"{a} {(max(v) - min(v)) / _mean(v):.3f}" for a, v in flat.items())
-        lines.append(f"plateau (max − min)/mean: {spreads}")
-        errors = self.errors()
-        for name in self.published:
-            part = errors.loc[errors["allocator"] == name, ["clients", "error_pct"]].reset_index(drop=True)
-            off = part["error_pct"].abs()
-            worst = part.iloc[int(off.to_numpy().argmax())]
-            kind = "prediction" if name == self.figure.scored else "fitted series"
-            lines.append(
-                f"{name} against published ({kind}): mean absolute error {off.mean():.1f} %, "
-                f"worst {worst['error_pct']:+.1f} % at {worst['clients']:.0f} clients"
-            )
-        lines += [f"fitted: {c}" for c in self.constants]
-        return [*lines, f"published: {self.figure.source}"]
+def _scaled(name: str, factor: float, case: Any) -> Any:
+    machine = case.machine.document()
+    has = entry("machine", str(machine["name"]))["values"][name]["value"]
+    value = machine.get(name, has)
+    return case.changed({f"machine.{name}": value * factor}) if _scalable(value) else case
 
 
-def _over(figure: Published, clients: Iterable[int]) -> dict[str, Iterable[Any]]:
-    """The axes of a figure: its clients, and every fitted constant at its value."""
-    from slablab import published
-
-    fitted = {c.parameter: [c.value] for c in published.constants(figure.name)}
-    return {**fitted, "workload.clients": list(clients)}
+def _scalable(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value != 0
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a / b
+def _points(row: Any) -> float:
+    """An error in percent: a level's own, a change's points, a ratio's hundredths; a difference's share."""
+    if row["error_unit"] == "%":
+        return abs(float(row["error"]))
+    if row["error_unit"] == "":
+        return 100 * abs(float(row["error"]))
+    return 100 * abs(float(row["error"])) / max(abs(float(row["published_low"])), abs(float(row["published_high"])))
 
 
-def _aligned(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
+def _line(row: Any) -> list[str]:
+    digits = 3 if row["unit"] == "" else 1 if row["unit"] == "%" else 0 if abs(row["simulated"]) >= 100 else 2
+    sign = "+" if row["unit"] == "%" else ""
+    number = f"{{:{sign}.{digits}f}}".format
+    low, high = row["published_low"], row["published_high"]
+    said = "" if low is None or math.isnan(low) else number(low) if low == high else f"{number(low)}..{number(high)}"
+    mark = row["use"] if row["met"] is None else "met" if row["met"] else "MISSED"
+    if row["sign_right"] is False:
+        mark += ", sign wrong"
+    error = "" if row["error"] is None or math.isnan(row["error"]) else f"{row['error']:+.{3 if digits == 3 else 1}f}"
+    span = f"{number(row['simulated_min'])}..{number(row['simulated_max'])}"
+    unit = f" {row['unit']}" if row["unit"] else ""
+    return [row["row"], said, number(row["simulated"]) + unit, span, error, mark]
+
+
+def _axis(claims: Iterable[Claim]) -> str:
+    units = dict.fromkeys(c.unit for c in claims)
+    return ", ".join(u or "ratio" for u in units)
+
+
+def aligned(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A text table: the first column to the left, the others to the right."""
     cells = [heads, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-
-
-def _mean(values: Iterable[float]) -> float:
-    import statistics
-
-    return statistics.fmean(values)
+    lines = []
+    for row in cells:
+        first, *rest = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        lines.append("  ".join([first, *rest]).rstrip())
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from conftest import SHORT
 
 import slablab as sl
 from slablab import calibration, cli, published
+from slablab.curve import Curve
+from slablab.published import files
+from slablab.reproduce import fixed
+from slablab.runs import run_cases
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -24,15 +29,19 @@ def closed():
 @pytest.fixture(scope="module")
 def small() -> sl.Reproduction:
     """The published figure at few points, two seeds, short runs."""
-    figure = published.PIGGIN_2007
-    grid = sl.sweep(
-        machine=figure.machine,
-        allocator=figure.allocators,
-        workload=sl.Tbench(**SHORT),
-        over={"workload.clients": [1, 8, 12, 16]},
-        repeats=2,
+    return shortened(published.named("piggin-2007-tbench"), seeds=2, wanted=lambda c: c.x in (1, 4, 8, 12, 16))
+
+
+def shortened(figure: published.Published, seeds: int, wanted) -> sl.Reproduction:
+    """A result at some of its claims, each run a hundredth of a second."""
+    short = {f"workload.{name}": value for name, value in SHORT.items()}
+    made = replace(
+        figure,
+        claims=lambda: [c.with_cases(lambda case: case.changed(short)) for c in figure.claims() if wanted(c)],
+        headline=lambda: [c.with_cases(lambda case: case.changed(short)) for c in figure.headline()],
+        seeds=seeds,
     )
-    return sl.Reproduction(figure, grid)
+    return Curve(made, fixed(made), run_cases(made, [c for claim in fixed(made) for c in claim.cases], seeds=seeds))
 
 
 def test_throughput_draws_a_line_per_allocator_and_order_with_units_and_caption(grid: sl.Sweep):
@@ -89,8 +98,10 @@ def test_the_table_has_every_series_and_both_ratios(small: sl.Reproduction):
     assert "distance" in text
     assert "median of 2 seeds" in text
     for constant in small.constants:
-        assert f"{constant.parameter} = {constant.value:.4g}" in text
-        assert f"residual {constant.residual_pct:+.2f} %" in text
+        assert f"{constant.parameter} of tbench on {constant.machines[0]} = {constant.value:.4g}" in " ".join(
+            text.split()
+        )
+        assert f"residual {constant.residual_pct:+.2f} %" in " ".join(text.split())
 
 
 def test_best_and_median_stand_beside_the_published_values(small: sl.Reproduction):
@@ -109,11 +120,22 @@ def test_the_published_plateau_ratio_is_0_816(small: sl.Reproduction):
 
 
 def test_errors_tell_fitted_from_predicted_points(small: sl.Reproduction):
-    errors = small.errors()
-    assert set(errors.loc[errors["allocator"] == "slub", "use"]) == {"scored"}
-    assert errors.set_index(["allocator", "clients"])["use"].to_dict()["slab", 8] == "shape"
-    row = errors.iloc[0]
-    assert row["error_pct"] == pytest.approx(100 * (row["simulated_mb_s"] / row["published_mb_s"] - 1))
+    errors = small.errors().set_index("row")
+    assert (
+        errors["use"].to_dict()
+        | {
+            "slab, 8 clients": "shape",
+            "slab, 12 clients": "baseline",
+            "slub, 8 clients": "scored",
+            "slub, 4 clients": "not claimed",
+            "slob, 8 clients": "prediction",
+        }
+        == errors["use"].to_dict()
+    )
+    row = errors.loc["slub, 8 clients"]
+    assert row["error"] == pytest.approx(100 * (row["simulated"] / 1765 - 1))
+    assert errors.loc["slab, 8 clients", "within"] == 5.0
+    assert errors["simulated_min"].le(errors["simulated"]).all()
 
 
 def test_the_picture_has_lines_for_runs_and_crosses_for_published_points(small: sl.Reproduction):
@@ -125,40 +147,87 @@ def test_the_picture_has_lines_for_runs_and_crosses_for_published_points(small: 
     assert "protocol_scale" in ax.figure.get_supxlabel()
 
 
-def test_the_calibrator_reads_the_baseline_series_alone(monkeypatch):
-    asked = []
-    read = published.series
-    monkeypatch.setattr(
-        published, "series", lambda figure, columns: asked.append(list(columns)) or read(figure, columns)
-    )
-    monkeypatch.setattr(
-        published, "_text", lambda file: "clients,slab\n" + "".join(f"{n},{100 * n}\n" for n in range(1, 17))
-    )
-    targets = [calibration.target(published.PIGGIN_2007, fit) for fit in published.PIGGIN_2007.fits]
-    assert targets == [1250.0, 250.0]
-    assert asked == [["slab"], ["slab"]]
+def perturbed(monkeypatch: pytest.MonkeyPatch, figure: published.Published) -> set[str]:
+    """Every number of the published files times a factor of its own, but those that the result's fits read."""
+    import csv
+    import io
+    import random
+
+    read, kept = files.rows, set[tuple[str, str, tuple[str, ...]]]()
+
+    def noted(file, column, **where):
+        for keys, value in read(file, column, **where):
+            kept.add((file, column, tuple(keys.values())))
+            yield keys, value
+
+    monkeypatch.setattr(files, "rows", noted)
+    figure.fits()
+    monkeypatch.setattr(files, "rows", read)
+    text, chance = files.text, random.Random(7)
+
+    def other(file: str) -> str:
+        if not file.endswith(".csv"):
+            return text(file)
+        rows = list(csv.DictReader(io.StringIO(text(file))))
+        for row in rows:
+            place = tuple(v for k, v in row.items() if k in files.KEYS[file])
+            for name in (k for k in row if k not in files.KEYS[file] and (file, k, place) not in kept):
+                with contextlib.suppress(ValueError):
+                    row[name] = str(float(row[name]) * chance.uniform(0.2, 5.0))
+        out = io.StringIO()
+        made = csv.DictWriter(out, list(rows[0]))
+        made.writeheader()
+        made.writerows(rows)
+        return out.getvalue()
+
+    monkeypatch.setattr(files, "text", other)
+    return {column for _, column, _ in kept}
+
+
+@pytest.mark.parametrize("name", published.ALL)
+def test_firewall_other_scored_numbers_change_no_constant_and_no_simulated_value(name: str, monkeypatch):
+    """The calibrator's targets and every case to run, on the real files and on perturbed ones."""
+    figure = published.named(name)
+    claims, fits = figure.claims(), figure.fits()
+    cases, heads = [c.cases for c in claims], [c.cases for c in figure.headline()]
+    read = perturbed(monkeypatch, figure)
+    assert read.isdisjoint({"slub", "after", "SLQB", "slub_vs_slab_delta_pct", "slub_mbit_s"})
+    assert figure.fits() == fits
+    assert [c.cases for c in figure.claims()] == cases
+    assert [c.cases for c in figure.headline()] == heads
+    scored = [(c, d) for c, d in zip(claims, figure.claims(), strict=True) if c.use == "scored"]
+    assert scored
+    assert all(c.published != d.published for c, d in scored if c.published != (0.0, 0.0))
+
+
+def test_firewall_the_calibrator_finds_the_same_constants_on_perturbed_files(monkeypatch):
+    figure = published.named("piggin-2007-tbench")
+    short = {"workload.seconds": 0.002, "workload.warmup": 0.001}
+
+    def few() -> list[published.Fit]:
+        return [replace(f, cases=tuple(c.changed(short) for c in f.cases[:2])) for f in figure.fits()]
+
+    monkeypatch.setattr(calibration, "ROUNDS", 1)
+    monkeypatch.setattr(calibration, "STEPS", 2)
+    made = replace(figure, fits=few)
+    before = calibration.calibrate(made, seeds=1, say=lambda _: None)
+    perturbed(monkeypatch, figure)
+    assert calibration.calibrate(made, seeds=1, say=lambda _: None) == before
 
 
 def test_the_calibrator_runs_the_baseline_allocator_alone_and_finds_a_known_constant(monkeypatch):
     """On a machine of which throughput is known in closed form."""
     seen = set()
 
-    class Grid:
-        def __init__(self, mean: float) -> None:
-            self.mean = mean
+    def measure(figure, values, fit, seeds, say):
+        seen.update(str(c.allocator) for c in fit.cases)
+        cost = 2.0 * values["workload.protocol_scale"]
+        idle = 3.0 * values["machine.idle_scale"] if fit.parameter == "machine.idle_scale" else 0.0
+        return 1e4 / (1.0 + cost + idle)
 
-        def best(self) -> pd.DataFrame:
-            return pd.DataFrame({"throughput": [self.mean]})
-
-    def sweep(*, allocator, over, **_):
-        seen.add(allocator)
-        cost = 2.0 * over["workload.protocol_scale"][0]
-        idle = 3.0 * over["machine.idle_scale"][0] if over["workload.clients"][0] == 1 else 0.0
-        return Grid(1e4 / (1.0 + cost + idle))
-
-    monkeypatch.setattr(calibration, "sweep", sweep)
-    found = calibration.calibrate(published.PIGGIN_2007, seeds=1, say=lambda _: None)
-    assert seen == {"slab@2.6.24"}
+    monkeypatch.setattr(calibration, "measure", measure)
+    found = calibration.calibrate(published.named("piggin-2007-tbench"), seeds=1, say=lambda _: None)
+    assert seen == {"Slab('2.6.24')"}
     assert found[0].value == pytest.approx((1e4 / 2001.25 - 1) / 2, rel=0.01)
     assert found[1].value == pytest.approx((1e4 / 388.75 - 1e4 / 2001.25) / 3, rel=0.01)
     assert all(abs(c.residual_pct) < 0.5 for c in found)
@@ -166,22 +235,53 @@ def test_the_calibrator_runs_the_baseline_allocator_alone_and_finds_a_known_cons
     assert "OUTSIDE" in str(found[1])
 
 
-def test_the_constants_of_the_package_are_those_of_the_published_baseline():
-    for constant, fit in zip(published.constants("piggin-2007-tbench"), published.PIGGIN_2007.fits, strict=True):
-        assert constant.target == pytest.approx(calibration.target(published.PIGGIN_2007, fit))
+@pytest.mark.parametrize("name", published.ALL)
+def test_the_constants_of_the_package_are_those_of_the_published_baseline(name: str):
+    for constant, fit in zip(published.constants(name), published.named(name).fits(), strict=True):
+        assert constant.parameter == fit.parameter
+        assert constant.target == pytest.approx(fit.target, abs=0.001)
         assert constant.plausible == fit.plausible
+        assert constant.fitted_on == fit.fitted_on
         assert abs(constant.residual_pct) < 1.0
 
 
 def test_sensitivity_scales_every_uncertain_figure_and_no_fitted_one(small: sl.Reproduction):
-    short = replace(published.PIGGIN_2007, workload=sl.Tbench(seconds=0.002, warmup=0.002))
-    frame = sl.Reproduction(short, small.sweep).sensitivity(clients=(12,))
+    frame = small.sensitivity()
     values = next(m for m in sl.catalog()["machines"] if m["name"] == "opteron-2x4-2007")["values"]
-    low = {n for n, v in values.items() if v["confidence"] == "low" and v["value"]} - {"copy_bw_mem"}
-    assert set(frame["figure"]) == {"(none)"} | low
+    low = {n for n, v in values.items() if v["confidence"] == "low" and isinstance(v["value"], float) and v["value"]}
+    low -= {"copy_bw_mem"}  # which the model does not use
+    named = [word.partition(" × ") for word in frame["changed"] if word != "(as it is)"]
+    assert {name for name, _, _ in named} == low
     assert "idle_scale" not in low
-    assert (frame.groupby("figure").size().drop("(none)") == 2).all()
-    assert frame["plateau_ratio"].notna().all()
+    assert len(named) == 2 * len(low)
+    assert frame["value"].notna().all()
+    assert (frame.loc[frame["changed"] == "(as it is)", "moved"] == 0).all()
+    assert frame["moved"].abs().max() > 0
+
+
+def test_an_ablation_takes_one_mechanism_away_and_says_what_it_moved(small: sl.Reproduction):
+    frame = small.ablations(seeds=1).set_index("changed")
+    assert list(frame.index) == ["(as it is)", *(a.name for a in small.figure.ablations)]
+    assert frame.loc["no pass-through", "moved"] > 0.01
+    assert frame.loc["no pass-through", "meaning"]
+    cases = {a.name: [a.of(c) for claim in small.claims for c in claim.cases] for a in small.figure.ablations}
+    whole = [c for claim in small.claims for c in claim.cases]
+    assert all(changed != whole for changed in cases.values())
+    assert all(c in whole for c in cases["no merging"] if c.allocator.document()["name"] != "slub")
+
+
+def test_a_claim_knows_its_error_and_its_side():
+    case = published.Case(machine=sl.Sim(), allocator=sl.Slab(), workload=sl.Tbench())
+    claim = published.Claim(row="", tested=(case,), base=(case,), how="change", published=(-7.0, -5.0), within=3.0)
+    assert claim.value(93.0, 100.0) == pytest.approx(-7.0)
+    assert claim.error(-6.0) == 0.0
+    assert claim.error(-9.0) == pytest.approx(-2.0)
+    assert claim.sign(-1.0) is True
+    assert claim.sign(1.0) is False
+    assert replace(claim, published=(-2.0, 2.0)).sign(1.0) is None
+    assert replace(claim, how="time saved", published=(7.0, 7.0)).value(23.0, 24.6) == pytest.approx(6.9565, abs=1e-4)
+    assert replace(claim, how="ratio", published=(0.8, 0.8)).sign(0.9) is True
+    assert replace(claim, how="level", published=(200.0, 200.0)).error(190.0) == pytest.approx(-5.0)
 
 
 def test_the_shell_writes_picture_and_table(tmp_path: Path, capsys):

@@ -331,7 +331,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
         None => Rules::V2_6_24,
     };
     let skipped = !simulated && plan.native_work == crate::workload::NativeWork::Skip;
-    let as_left = plan.links.as_left;
+    let (as_left, other_kb) = (plan.links.as_left, plan.links.other_kb);
     let executor = Executor::new(&*alloc, plan, &caches, config.seed, simulated, rules, cancel);
     let (warm, end) = executor.window();
     if let Some(recorder) = recorder {
@@ -341,6 +341,7 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     if let Some(recorder) = recorder {
         recorder.window(warm, Picos(warm.0 + Picos::from_secs_f64(totals.elapsed).0));
     }
+    totals.other_kb = other_kb;
     let counts = report::Counts::of(alloc);
     if as_left {
         totals.as_left = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id))).collect();

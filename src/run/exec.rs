@@ -46,6 +46,8 @@ pub(super) struct Totals {
     pub(super) ghz: Option<f64>,
     /// The caches as the run left them, before what tasks still held was freed; empty if nobody asked.
     pub(super) as_left: Vec<CacheInfo>,
+    /// kB in use that no slab allocator gave out.
+    pub(super) other_kb: u64,
 }
 
 /// One workload on one machine with one allocator.

@@ -70,7 +70,7 @@ impl Gathered {
         put("free_remote_pct", pct(c.net.remote_frees + c.objects.remote_frees, c.net.frees + c.objects.frees));
         put("slab_pages_peak", json!(c.pages_peak));
         put("slab_pages_end", json!(c.pages_last));
-        put("used_kb", json!(c.pages_last * 4));
+        put("used_kb", json!(c.pages_last * 4 + totals.other_kb));
         put("alloc_failed", json!(c.net.failed + c.objects.failed));
         put("data_packets_per_op", per_op(c.net.data_packets));
         put("acks_per_op", per_op(c.net.acks));

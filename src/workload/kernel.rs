@@ -151,7 +151,7 @@ impl Kernel {
 
 /// Object and slot size of a cache in an era: its own figures, else the newest of an earlier era (an object that is not in
 /// the table of an era has not changed as far as is known).
-fn size_of(era: &str, name: &str) -> Option<(u64, u64)> {
+pub(super) fn size_of(era: &str, name: &str) -> Option<(u64, u64)> {
     let rank = |e: &str| ERAS.iter().position(|known| *known == e);
     let now = rank(era)?;
     let table = OBJECTS.lines().skip(1).filter_map(|line| {

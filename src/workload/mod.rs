@@ -275,6 +275,8 @@ pub struct Links {
     pub early: Vec<u32>,
     /// The caches are reported as they are at the end of the run, before the executor frees what tasks still hold.
     pub as_left: bool,
+    /// kB in use that no slab allocator gave out, which a report counts.
+    pub other_kb: u64,
 }
 
 /// A state machine that says what it wants.

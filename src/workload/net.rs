@@ -209,7 +209,13 @@ pub struct Costs {
     pub pipe: (Picos, Picos),
     /// Posting to and taking from a room.
     pub room: (Picos, Picos),
+    /// What the interrupt CPU does for a packet from the wire: driver, IP, hand-over. Zero over loopback.
+    pub irq: Picos,
 }
+
+/// Which share of receiving a packet from the wire is the interrupt CPU's, whoever does the rest: the driver's and IP's
+/// (our choice: about half of the way up is below TCP or UDP; machine-model.md §9 leaves it open).
+const IRQ_SHARE: f64 = 0.5;
 
 /// Protocol costs before scaling, in nanoseconds: sending and receiving a data segment, a pure acknowledgement. Their
 /// ratios are fixed; one scale for all is fitted (specs: pilot-2007, method).
@@ -239,6 +245,7 @@ impl Rules {
             unix: ns(unix),
             pipe: ns(pipe),
             room: ns(room),
+            irq: Picos(0),
         };
         let old = Rules {
             era,
@@ -303,8 +310,13 @@ impl Rules {
         Rules { skb_defer: packets, ..self }
     }
     /// The rules of a packet that leaves through a network card: it has segmentation offload, so the buffer holds headers.
-    pub fn over_wire(self) -> Rules {
-        Rules { linear: 0, data_bytes: self.ack_bytes, ..self }
+    /// Receiving is divided between the interrupt CPU and the reader.
+    pub fn over_wire(self, tcp: bool) -> Rules {
+        let mut costs = self.costs;
+        let rx = if tcp { &mut costs.tcp.1 } else { &mut costs.udp.1 };
+        costs.irq = Picos((rx.0 as f64 * IRQ_SHARE) as u64);
+        *rx = Picos(rx.0 - costs.irq.0);
+        Rules { linear: 0, data_bytes: self.ack_bytes, costs, ..self }
     }
 
     /// kmalloc request of a buffer of so many bytes: whole cache lines and the shared info.

@@ -321,7 +321,7 @@ impl Workload for Netperf {
         let mut rules = rules(&self.era, self.protocol_scale, self.tcp_header, self.skb_defer);
         let wired = self.link == Link::Wire;
         if wired {
-            rules = rules.over_wire();
+            rules = rules.over_wire(self.test == Test::TcpRr);
         }
         let pairs = self.pairs as u32;
         let sizes = (self.message() as u32, self.response() as u32);

@@ -108,7 +108,7 @@ def _positional(action: argparse.Action) -> list[str]:
     if action.dest == "name":
         from slablab import published
 
-        return list(published.ALL)
+        return [*published.ALL, "all"]
     return []
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slablab import published
+from slablab import page, published
 from slablab.cli import out
 from slablab.config import catalog
 from slablab.extras import MissingExtra, needed
@@ -21,22 +22,31 @@ def add(commands: Any) -> None:
     again = commands(
         "reproduce",
         run,
-        "Run a published figure again and print it beside the published numbers.",
+        "Run a published result again, or all, and print it beside the published numbers.",
         "slablab reproduce piggin-2007-tbench --out figure/",
     )
-    again.add_argument("name", metavar="NAME", help=f"a published result: {', '.join(published.ALL)}")
+    again.add_argument("name", metavar="NAME", help=f"a published result: {', '.join(published.ALL)}; or all")
     again.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write picture, table and CSV there (made if missing)"
     )
     again.add_argument("--png", type=Path, metavar="FILE", help="write the picture")
     again.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
+    again.add_argument(
+        "--html", type=Path, metavar="FILE", help="write one page with tables, figures, ablations and sensitivity"
+    )
+    again.add_argument(
+        "--readme", type=Path, metavar="FILE", help="write the table of scores into this page, between its markers"
+    )
     again.add_argument("--quick", action="store_true", help="few points, one seed: a look in half a minute")
-    again.add_argument("--seeds", type=int, default=5, metavar="N", help="best of so many seeds (default 5)")
+    again.add_argument("--seeds", type=int, metavar="N", help="runs of each case (default: as many as the mail had)")
     again.add_argument("--seed", type=int, default=1, metavar="N", help="the first of them (default 1)")
     again.add_argument("--store", metavar="FILE", help="keep finished runs there; what is there is not run again")
     again.add_argument("--threads", type=int, metavar="N", help="host threads (default: all cores)")
     again.add_argument(
-        "--sensitivity", action="store_true", help="also the plateau ratio with each uncertain figure × 0.7 and × 1.4"
+        "--ablations", action="store_true", help="also the headline with one mechanism taken away at a time"
+    )
+    again.add_argument(
+        "--sensitivity", action="store_true", help="also the headline with each uncertain figure × 0.7 and × 1.4"
     )
     commands(
         "catalog", list_, "List what exists, with every parameter, default, unit and meaning.", "slablab catalog --json"
@@ -66,69 +76,108 @@ def eras_(given: argparse.Namespace) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs a published figure."""
-    figure = published.named(given.name)
+    """Runs a published result, or all of them."""
+    figures = list(published.ALL.values()) if given.name == "all" else [published.named(given.name)]
     folder: Path | None = given.out
-    out.writable([given.csv], given.png, [given.store])
+    if len(figures) > 1 and (given.png or given.csv):
+        raise refused("reproduce", "all", "one result for --png and --csv; --out FOLDER takes the files of all")
+    out.writable([given.csv, given.html], given.png, [given.store])
+    if given.readme is not None:
+        # A page without markers is refused before anything runs.
+        page.put_accuracy(given.readme.read_text(encoding="utf-8"), [])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
-    png, table = (
-        given.png or (folder and folder / f"{figure.name}.png"),
-        given.csv or (folder and folder / f"{figure.name}.csv"),
-    )
+    wanted = [_Wanted(f.name, given, folder) for f in figures]
     if given.show_code:
-        return _code(given, figure.name, arguments, png, table)
+        return out.script(*(line for w in wanted for line in w.code(arguments)))
     if folder is not None:
         out.made(folder)
-    # Asked before the run, so that a picture that cannot be drawn costs nothing that was finished.
-    if given.png:
-        needed("matplotlib.pyplot", "--png")
-    elif png:
-        try:
-            needed("matplotlib.pyplot", f"{png}")
-        except MissingExtra as e:
-            print(f"slablab: no picture: {e}", file=sys.stderr)
-            png = None
-    out.echo("reproduce", {"": figure.name, **arguments})
-    made = reproduce(figure.name, **arguments, progress=sys.stderr.isatty())
-    print(made.compared().to_json(orient="records") if given.json else made.table())
-    if given.sensitivity:
-        _print_sensitivity(made)
-    wrote = []
-    if png:
-        out.picture(made.plot(), png)
-        wrote.append(png)
-    if table:
-        made.compared().to_csv(table, index=False)
-        wrote.append(table)
-    if folder is not None:
-        runs, text = folder / f"{figure.name}-runs.csv", folder / f"{figure.name}.txt"
-        made.frame.to_csv(runs, index=False)
-        text.write_text(made.table() + "\n", encoding="utf-8")
-        wrote += [runs, text]
-    for path in wrote:
-        print(f"written: {path}", file=sys.stderr if given.json else sys.stdout)
+    _drawable(given, wanted)
+    made = []
+    for w in wanted:
+        out.echo("reproduce", {"": w.name, **arguments})
+        made.append(reproduce(w.name, **arguments, progress=sys.stderr.isatty()))
+        w.shown(made[-1])
+    if given.html:
+        given.html.write_text(page.page(made), encoding="utf-8")
+        print(f"written: {given.html}", file=sys.stderr if given.json else sys.stdout)
+    if given.readme is not None:
+        given.readme.write_text(page.put_accuracy(given.readme.read_text(encoding="utf-8"), made), encoding="utf-8")
+    if len(made) > 1 and not given.json:
+        print(page.scores(made).to_string(index=False, float_format=lambda v: f"{v:.3g}"))
     return 0
 
 
-def _print_sensitivity(made: Reproduction) -> None:
-    print(
-        "\nplateau ratio with one figure of low confidence scaled, nothing fitted again; one seed, so ± 0.015 is noise"
-    )
-    frame = made.sensitivity(progress=sys.stderr.isatty())
-    print(frame.to_string(index=False, float_format=lambda v: f"{v:.4g}"))
+@dataclass
+class _Wanted:
+    """What is asked of one result."""
+
+    name: str
+    given: argparse.Namespace
+    folder: Path | None
+
+    @property
+    def png(self) -> Path | None:
+        return self.given.png or (self.folder and self.folder / f"{self.name}.png")
+
+    @property
+    def csv(self) -> Path | None:
+        return self.given.csv or (self.folder and self.folder / f"{self.name}.csv")
+
+    def shown(self, made: Reproduction) -> None:
+        """Prints and writes a result."""
+        print(made.compared().to_json(orient="records") if self.given.json else made.table())
+        for asked, title, varied in (
+            (self.given.ablations, "one mechanism taken away, nothing fitted again", made.ablations),
+            (self.given.sensitivity, "one uncertain figure scaled, nothing fitted again, one seed", made.sensitivity),
+        ):
+            if asked:
+                frame = varied(progress=sys.stderr.isatty())
+                print(f"\n{title}")
+                print(frame.to_string(index=False, float_format=lambda v: f"{v:.4g}"))
+        wrote = []
+        if self.png and not self.given.pictureless:
+            out.picture(made.plot(), self.png)
+            wrote.append(self.png)
+        if self.csv:
+            made.compared().to_csv(self.csv, index=False)
+            wrote.append(self.csv)
+        if self.folder is not None:
+            runs, text = self.folder / f"{self.name}-runs.csv", self.folder / f"{self.name}.txt"
+            made.frame.to_csv(runs, index=False)
+            text.write_text(made.table() + "\n", encoding="utf-8")
+            wrote += [runs, text]
+        for path in wrote:
+            print(f"written: {path}", file=sys.stderr if self.given.json else sys.stdout)
+
+    def code(self, arguments: dict[str, Any]) -> list[str]:
+        """The same in Python."""
+        lines = [f"figure = {out.call('reproduce', {'': self.name, **arguments})}"]
+        lines.append(
+            "print(figure.compared().to_json(orient='records'))" if self.given.json else "print(figure.table())"
+        )
+        if self.given.ablations:
+            lines.append("print(figure.ablations().to_string(index=False))")
+        if self.given.sensitivity:
+            lines.append("print(figure.sensitivity().to_string(index=False))")
+        if self.png:
+            lines.append(f"figure.plot().get_figure(root=True).savefig({str(self.png)!r}, dpi=150)")
+        if self.csv:
+            lines.append(f"figure.compared().to_csv({str(self.csv)!r}, index=False)")
+        return lines
 
 
-def _code(given: argparse.Namespace, name: str, arguments: dict[str, Any], png: Any, table: Any) -> int:
-    lines = [f"figure = {out.call('reproduce', {'': name, **arguments})}"]
-    lines.append("print(figure.compared().to_json(orient='records'))" if given.json else "print(figure.table())")
-    if given.sensitivity:
-        lines.append("print(figure.sensitivity().to_string(index=False))")
-    if png:
-        lines.append(f"figure.plot().get_figure(root=True).savefig({str(png)!r}, dpi=150)")
-    if table:
-        lines.append(f"figure.compared().to_csv({str(table)!r}, index=False)")
-    return out.script(*lines)
+def _drawable(given: argparse.Namespace, wanted: list[_Wanted]) -> None:
+    """Asks for matplotlib before the run, so that a picture that cannot be drawn costs nothing that was finished."""
+    given.pictureless = False
+    if given.png or given.html:
+        needed("matplotlib.pyplot", "--png" if given.png else "--html")
+    elif any(w.png for w in wanted):
+        try:
+            needed("matplotlib.pyplot", ", ".join(str(w.png) for w in wanted))
+        except MissingExtra as e:
+            print(f"slablab: no picture: {e}", file=sys.stderr)
+            given.pictureless = True
 
 
 def list_(given: argparse.Namespace) -> int:

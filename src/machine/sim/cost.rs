@@ -61,6 +61,8 @@ pub struct CostModel {
     pub smt_x1024: u64,
     /// How far a visible action may pass others (order = skewed); 0: exact order.
     pub skew: u64,
+    /// Added to every allocation and every free of pages (page_extra): 0 but for hypotheses.
+    pub page_extra: u64,
     /// Sets and ways of the three cache levels, for exact residency; empty when the cheap rule is used.
     pub exact: Option<[(usize, usize); 3]>,
 }
@@ -172,6 +174,7 @@ impl CostModel {
             bus_snooped: m.word("snoop_filter").as_deref() != Some("yes"),
             smt_x1024: part("smt_speed")?,
             skew: if m.word("order").as_deref() == Some("skewed") { nanos("skew_max")? } else { 0 },
+            page_extra: nanos("page_extra")?,
             exact: (m.word("residency").as_deref() == Some("exact")).then(|| shape(m)).transpose()?,
             locks: LockKind::named(&m.word("locks").unwrap_or_default(), m.kernel()),
         })

@@ -165,7 +165,13 @@ impl Cpu for SimCpu {
         self.with(|w| w.touch(self.index(), addr, access));
     }
     fn enter(&self, section: Section) -> Section {
-        self.with(|w| w.account.enter(self.index(), section, w.clocks[self.index()]))
+        self.with(|w| {
+            let before = w.account.enter(self.index(), section, w.clocks[self.index()]);
+            if section == Section::Pages && before != section && w.cost.page_extra > 0 {
+                w.work(self.index(), w.cost.page_extra);
+            }
+            before
+        })
     }
     fn begin(&self, operation: Operation) {
         self.with(|w| w.account.begin(self.index(), operation, w.clocks[self.index()]));

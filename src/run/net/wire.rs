@@ -141,6 +141,7 @@ impl<M: Machine> Net<M> {
             let missing = self.nics[queue].lock(c.cpu).missing;
             return self.fill(c, queue, missing);
         };
+        self.work(c.cpu, self.plan.rules.costs.irq);
         let len = self.wire().reply;
         if !self.tcp.is_empty() {
             let packet = Packet {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Links, Op, Parameter, Plan, Task, What, Workload};
+use super::kernel::{Kernel, size_of};
+use super::{Links, Op, Parameter, Plan, Random, Task, What, Workload};
 use crate::error::Error;
 use crate::spec::CacheSpec;
 use crate::units::CpuId;
@@ -26,6 +27,8 @@ const RECORDINGS: [(&str, &[u8]); 3] = [
 const JANUARY_2008: f64 = 0.5155;
 /// Marks a free in the events.
 const FREE: u8 = 255;
+/// Most memory of others.
+const MAX_OTHER_KB: u64 = 1 << 40;
 /// Most objects of a histogram.
 const MAX_OBJECTS: u64 = 1 << 24;
 
@@ -35,15 +38,28 @@ const MAX_OBJECTS: u64 = 1 << 24;
 pub struct Boot {
     /// Which boot.
     pub source: String,
-    /// Only the live objects, times this.
+    /// So many times the objects.
     pub scale: Option<f64>,
+    /// With a scale: what the boot freed again is there too, scaled alike.
+    pub frees: bool,
+    /// Era whose object sizes stand in place of the recorded ones.
+    pub sizes: Option<String>,
+    /// kB in use that no slab allocator gave out.
+    pub other_kb: u64,
     /// Rows of a histogram: cache, bytes of an object, live objects.
     pub histogram: Vec<(String, u64, u64)>,
 }
 
 impl Default for Boot {
     fn default() -> Self {
-        Boot { source: "slub-6.1".into(), scale: None, histogram: Vec::new() }
+        Boot {
+            source: "slub-6.1".into(),
+            scale: None,
+            frees: false,
+            sizes: None,
+            other_kb: 0,
+            histogram: Vec::new(),
+        }
     }
 }
 
@@ -62,6 +78,21 @@ impl Workload for Boot {
             meaning: "leave out what the boot freed, and take this many times the live objects; none: replay all of it",
         },
         Parameter {
+            name: "frees",
+            unit: "",
+            meaning: "with scale: what the boot freed again is allocated and freed too, scaled alike",
+        },
+        Parameter {
+            name: "sizes",
+            unit: "",
+            meaning: "era whose object sizes replace the recorded ones where they are known: 2.6.24 .. 6.18; none: as recorded",
+        },
+        Parameter {
+            name: "other_kb",
+            unit: "kB",
+            meaning: "memory in use that no slab allocator gave out, counted in used_kb",
+        },
+        Parameter {
             name: "histogram",
             unit: "",
             meaning: "rows of live objects, with source=histogram: cache, bytes of an object, number",
@@ -77,6 +108,19 @@ impl Workload for Boot {
             return Err(Error::new("workload.scale", scale, "more than 0, at most 1000; or none"));
         }
         let own = self.source == "histogram";
+        if self.frees && (own || self.scale.is_none()) {
+            let right = "false: a histogram has no frees, and a boot without a scale is replayed with all of them";
+            return Err(Error::new("workload.frees", true, right));
+        }
+        if let Some(era) = &self.sizes {
+            if own {
+                return Err(Error::new("workload.sizes", format!("{era:?}"), "none: the histogram gives its sizes"));
+            }
+            Kernel::check(era).map_err(|e| Error { parameter: "workload.sizes".into(), ..e })?;
+        }
+        if self.other_kb > MAX_OTHER_KB {
+            return Err(Error::new("workload.other_kb", self.other_kb, format!("at most {MAX_OTHER_KB} kB")));
+        }
         if own && self.histogram.is_empty() {
             return Err(Error::new(
                 "workload.histogram",
@@ -105,18 +149,30 @@ impl Workload for Boot {
         Ok(())
     }
 
-    fn plan(&self, _seed: u64) -> Plan {
+    fn plan(&self, seed: u64) -> Plan {
         let course = match self.source.as_str() {
-            "histogram" => scaled(rows(&self.histogram), self.scale.unwrap_or(1.0)),
-            "january-2008" => scaled(recorded("slab-6.1"), JANUARY_2008 * self.scale.unwrap_or(1.0)),
+            "histogram" => scaled(rows(&self.histogram), self.scale.unwrap_or(1.0), seed),
+            "january-2008" => {
+                let course = recorded("slab-6.1");
+                let course = if self.frees { course } else { living(course) };
+                scaled(course, JANUARY_2008 * self.scale.unwrap_or(1.0), seed)
+            }
             name => match self.scale {
                 None => recorded(name),
-                Some(scale) => scaled(recorded(name), scale),
+                Some(scale) if self.frees => scaled(recorded(name), scale, seed),
+                Some(scale) => scaled(living(recorded(name)), scale, seed),
             },
         };
-        let Course { caches, early, events } = course;
+        let Course { mut caches, early, events } = course;
+        if let Some(era) = &self.sizes {
+            for cache in &mut caches {
+                if let Some((bytes, _)) = size_of(era, &cache.name) {
+                    cache.size = bytes;
+                }
+            }
+        }
         let task = Booting { events: events.into(), at: 0, taken: 0, counts: false };
-        let links = Links { pinned: vec![(0, CpuId(0))], early, as_left: true, ..Links::default() };
+        let links = Links { pinned: vec![(0, CpuId(0))], early, as_left: true, other_kb: self.other_kb, ..Links::default() };
         Plan { links, ..Plan::of(caches, vec![Box::new(task)], "objects/s") }
     }
 }
@@ -213,8 +269,8 @@ pub(crate) fn recorded_slabs(name: &str) -> Vec<(String, u64)> {
     all.filter(|(covered, ..)| *covered).map(|(_, name, slabs)| (name, slabs)).collect()
 }
 
-/// The live objects of a boot in the order in which they were taken, `scale` times as many of each cache and kmalloc size.
-fn scaled(course: Course, scale: f64) -> Course {
+/// A boot without what it freed again: its live objects in the order in which they were taken.
+fn living(course: Course) -> Course {
     let mut alive = Vec::new();
     for event in &course.events {
         match *event {
@@ -222,20 +278,39 @@ fn scaled(course: Course, scale: f64) -> Course {
             Event::Free(at) => alive[at as usize] = None,
         }
     }
-    // Each kind owes its own fraction, so that its total is right to one object.
+    Course { events: alive.into_iter().flatten().map(Event::Alloc).collect(), ..course }
+}
+
+/// `scale` times as many objects of each cache and kmalloc size, each freed where the original is.
+fn scaled(course: Course, scale: f64, seed: u64) -> Course {
+    // Each kind owes its own fraction, so that its total is right to one object; the seed says which objects those are.
+    let mut random = Random::new(seed, 0);
     let mut owed: Vec<(What, f64)> = Vec::new();
-    let mut kept = Vec::new();
-    for what in alive.into_iter().flatten() {
-        let at = owed.iter().position(|(w, _)| *w == what).unwrap_or_else(|| {
-            owed.push((what, 0.5));
-            owed.len() - 1
-        });
-        owed[at].1 += scale;
-        let n = owed[at].1 as u64;
-        owed[at].1 -= n as f64;
-        kept.extend(std::iter::repeat_n(Event::Alloc(what), n as usize));
+    let mut events = Vec::new();
+    // Of each original the first copy, and how many.
+    let mut copies: Vec<(u32, u32)> = Vec::new();
+    let mut taken = 0;
+    for event in course.events {
+        match event {
+            Event::Alloc(what) => {
+                let at = owed.iter().position(|(w, _)| *w == what).unwrap_or_else(|| {
+                    owed.push((what, random.below(1 << 20) as f64 / f64::from(1 << 20)));
+                    owed.len() - 1
+                });
+                owed[at].1 += scale;
+                let n = owed[at].1 as u32;
+                owed[at].1 -= f64::from(n);
+                copies.push((taken, n));
+                taken += n;
+                events.extend(std::iter::repeat_n(Event::Alloc(what), n as usize));
+            }
+            Event::Free(at) => {
+                let (first, n) = copies[at as usize];
+                events.extend((first..first + n).map(Event::Free));
+            }
+        }
     }
-    Course { events: kept, ..course }
+    Course { events, ..course }
 }
 
 /// A histogram as a boot that takes its caches' objects in turn. Rows of kmalloc (`kmalloc-64`, `size-64`) are kmalloc.
