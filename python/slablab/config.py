@@ -283,6 +283,8 @@ class Slub(AllocatorConfig):
     """full sheaves a node's barn takes (since 6.18)"""
     barn_max_empty: int | None = None
     """empty sheaves it keeps after RCU frees (since 6.18)"""
+    kmalloc: str | None = None
+    """kinds of kmalloc caches besides the ordinary: dma; since 6.1 also rcl and cg; empty: none"""
     debug: str | None = None
     """debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"""
     per_cache: str | None = None

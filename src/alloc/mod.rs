@@ -5,6 +5,7 @@
 
 pub mod geometry;
 mod info;
+mod kinds;
 mod map;
 pub mod null;
 pub mod periodic;

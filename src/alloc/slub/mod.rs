@@ -46,7 +46,7 @@ use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, Prefilled, Sla
 use crate::error::{Corruption, Error};
 use crate::machine::{Addr, Machine, PerCpu, SpinLock};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request};
 use crate::units::{CpuId, NodeId, round_up};
 
 use barn::Barn;
@@ -70,6 +70,8 @@ struct Cache<M: Machine> {
     mark: u64,
     /// What the first creator asked for.
     spec: CacheSpec,
+    /// Kmalloc memory of this kind; [`Kind::Normal`] of other caches.
+    kind: Kind,
     /// Names of the caches that were merged into this one.
     aliases: Vec<String>,
     layout: Layout,
@@ -151,7 +153,13 @@ pub struct Slub<'p, M: Machine> {
     caches: Vec<Cache<M>>,
     /// Kmalloc caches come first, so that the class of a size is its cache's id.
     kmalloc_classes: usize,
-    /// The same with the copies of every class, if there are any.
+    /// Further copies of the ordinary classes, behind these.
+    kmalloc_copies: std::ops::Range<usize>,
+    /// Where the classes of each kind begin, if it has caches.
+    kmalloc_kinds: [Option<usize>; 4],
+    /// There are copies or other kinds.
+    kmalloc_several: bool,
+    /// All kmalloc caches.
     kmalloc_caches: usize,
     large: PerCpu<M, Counters>,
     /// Nodes with memory in the order in which an allocation of each node visits them; the first is the local one.
@@ -210,6 +218,7 @@ impl<'p, M: Machine> Slub<'p, M> {
             index,
             mark: word::owner_mark(index),
             spec,
+            kind: Kind::Normal,
             aliases: Vec::new(),
             links: Links { offset: layout.offset, secret },
             permutation: draws.permutation(objects),
@@ -243,6 +252,28 @@ impl<'p, M: Machine> Slub<'p, M> {
         Ok(CacheId(index as u32))
     }
 
+    /// Makes the kmalloc caches: the ordinary classes, their copies, then each further kind (kernel: create_kmalloc_caches).
+    fn make_kmalloc_caches(&mut self, config: &Config) -> Result<(), Error> {
+        let sizes = || kmalloc::sizes(config.t.kmalloc_max);
+        for kind in config.kinds() {
+            self.kmalloc_kinds[kind as usize] = Some(self.caches.len());
+            for size in sizes() {
+                let id = self.add_cache(kmalloc::spec(size, kind, &self.policy), true)?;
+                self.caches[id.0 as usize].kind = kind;
+            }
+            if kind.is_normal() && config.t.kmalloc_random {
+                let first = self.caches.len();
+                for (copy, size) in (1..kmalloc::COPIES).flat_map(|copy| sizes().map(move |size| (copy, size))) {
+                    self.add_cache(kmalloc::copy_spec(size, copy), true)?;
+                }
+                self.kmalloc_copies = first..self.caches.len();
+            }
+        }
+        self.kmalloc_caches = self.caches.len();
+        self.kmalloc_several = self.kmalloc_caches > self.kmalloc_classes;
+        Ok(())
+    }
+
     /// A cache of this kind shares its slabs with none (kernel: slab_unmergeable).
     fn unmergeable(&self, spec: &CacheSpec) -> bool {
         let sheaves = match self.policy.t.sheaf_capacity {
@@ -271,10 +302,10 @@ impl<'p, M: Machine> Slub<'p, M> {
         let checks = |s: &CacheSpec| self.debug.of(&s.name).checks;
         let fits = |c: &&Cache<M>| {
             let slot = c.layout.slot;
-            let copy = (self.kmalloc_classes..self.kmalloc_caches).contains(&c.index);
             !self.unmergeable(&c.spec)
                 && !c.is_destroyed()
-                && !copy
+                && !self.kmalloc_copies.contains(&c.index)
+                && !matches!(c.kind, Kind::Dma | Kind::Accounted)
                 && need <= slot
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
@@ -312,20 +343,16 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
             shape: Shape::of_machine(topology.cpus(), memory),
             order_asked: config.order,
             caches: Vec::new(),
-            kmalloc_classes: 0,
+            kmalloc_classes: kmalloc::sizes(config.t.kmalloc_max).count(),
+            kmalloc_copies: 0..0,
+            kmalloc_kinds: [None; 4],
+            kmalloc_several: false,
             kmalloc_caches: 0,
             large: PerCpu::new(machine, |_| Counters::default()),
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             cpu_pools: topology.cpu_ids().map(pool).collect(),
         };
-        for copy in 0..if config.t.kmalloc_random { kmalloc::COPIES } else { 1 } {
-            for size in kmalloc::sizes(config.t.kmalloc_max) {
-                let name = kmalloc::name(size, slub.policy.modern_layout, copy);
-                slub.add_cache(CacheSpec::new(name, size), true)?;
-            }
-        }
-        slub.kmalloc_classes = kmalloc::sizes(config.t.kmalloc_max).count();
-        slub.kmalloc_caches = slub.caches.len();
+        slub.make_kmalloc_caches(config)?;
         Ok(slub)
     }
     fn pages(&self) -> &'p Pages<'p, M> {
@@ -351,6 +378,10 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         self.kmalloc_any(cpu, bytes, want).map(Object::at)
+    }
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        let all = [Kind::Normal, Kind::Reclaimable, Kind::Dma, Kind::Accounted];
+        all.into_iter().filter(|kind| self.kmalloc_kinds[*kind as usize].is_some()).collect()
     }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
