@@ -143,6 +143,10 @@ impl Counters {
             left_out: self.left_out - earlier.left_out,
         }
     }
+    /// Sets one count to zero.
+    pub fn clear(&mut self, stat: Stat) {
+        self.counts[stat as usize] = 0;
+    }
     /// Sets all counts to zero.
     pub fn reset(&mut self) {
         *self = Counters::default();

@@ -168,7 +168,8 @@ pub enum ScriptOp {
     /// Does this CPU's periodic work on all caches once.
     Trim {},
     /// Writes to an attribute of a cache (SLUB; kernel: sysfs) while all CPUs stand still: `min_partial`, `cpu_partial`,
-    /// `order`, `remote_node_defrag_ratio`. What the release refuses ends the script. Its `cpu` does not matter.
+    /// `order`, `remote_node_defrag_ratio`, `shrink`, `validate`, debug flags as `sanity_checks`, 0 to an event counter.
+    /// What the release refuses ends the script. Its `cpu` does not matter.
     Write {
         /// Index of the cache.
         cache: u32,

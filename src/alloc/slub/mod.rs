@@ -52,7 +52,7 @@ use crate::units::{CpuId, NodeId, round_up};
 use barn::Barn;
 pub use config::Config;
 use cpu::CpuSlab;
-use debug::DebugOption;
+use debug::{Debug, DebugOption};
 use node::Node;
 use order::{Asked, Layout, Limits, WORD};
 pub use policy::Policy;
@@ -72,6 +72,8 @@ struct Cache<M: Machine> {
     spec: CacheSpec,
     /// Kmalloc memory of this kind; [`Kind::Normal`] of other caches.
     kind: Kind,
+    /// Debug flags asked for: by the debug option, later by writes.
+    debug: Debug,
     /// Names of the caches that were merged into this one.
     aliases: Vec<String>,
     layout: Layout,
@@ -180,7 +182,9 @@ impl<'p, M: Machine> Slub<'p, M> {
     /// Makes a cache without looking for one to share.
     fn add_cache(&mut self, spec: CacheSpec, kmalloc: bool) -> Result<CacheId, Error> {
         let (policy, shape) = (&self.per_cache.policy(&spec.name, self.policy), &self.shape);
-        let layout = Layout::new(self.asked(&spec, kmalloc), policy, shape)?;
+        let asked = self.asked(&spec, kmalloc);
+        let layout = Layout::new(asked, policy, shape)?;
+        let wanted_debug = asked.debug;
         let limits = Limits::new(&spec.name, &layout, policy, shape);
         let machine = self.pages.machine();
         let topology = machine.topology();
@@ -219,6 +223,7 @@ impl<'p, M: Machine> Slub<'p, M> {
             mark: word::owner_mark(index),
             spec,
             kind: Kind::Normal,
+            debug: wanted_debug,
             aliases: Vec::new(),
             links: Links { offset: layout.offset, secret },
             permutation: draws.permutation(objects),
@@ -310,7 +315,8 @@ impl<'p, M: Machine> Slub<'p, M> {
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
                 && c.spec.reclaim_account == spec.reclaim_account
-                && (self.policy.debug_globs || checks(&c.spec) == checks(spec))
+                && !c.debug.unmergeable()
+                && (self.policy.debug_globs || c.debug.checks == checks(spec))
         };
         let found = match self.policy.t.merge_walk {
             MergeWalk::Newest => self.caches.iter().rev().find(fits),

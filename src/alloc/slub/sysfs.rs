@@ -1,7 +1,7 @@
 //! SLUB's directory of each cache in sysfs (slub.md §8.2): attributes with the kernel's text, and its event counts. Which
 //! there are is the release's matter. When no CPU runs.
 //!
-//! Left out: `shrink` and `validate`, which are there to be written to, and `alloc_calls` and `free_calls`, as objects are not
+//! Left out: `shrink` and `validate`, which are there to be written to (see [`super::write`]), and `alloc_calls` and `free_calls`, as objects are not
 //! tracked. A lab's constructor has no symbol: it is shown as the cache's name with `_ctor`.
 
 use serde_json::{Map, Value, json};
@@ -166,7 +166,7 @@ impl<M: Machine> Slub<'_, M> {
         let mut letters = String::new();
         letters.extend((cache.kind == Memory::Dma).then_some('d'));
         letters.extend(cache.spec.reclaim_account.then_some('a'));
-        letters.extend(cache.layout.debug.checks.then_some('F'));
+        letters.extend(self.debug.of(&cache.spec.name).checks.then_some('F'));
         // From 2.6.31 to 4.14: the memory checker may track it.
         let tracked = self.policy.t.order_search == OrderSearch::StepFrom16 && !self.policy.modern_layout;
         letters.extend(tracked.then_some('t'));
