@@ -209,6 +209,10 @@ class Slab(AllocatorConfig):
     """caches of equal slots share their slabs (6.1): true or false"""
     aliens: bool | None = None
     """nodes keep arrays for the objects of other nodes, else each goes home alone: true or false"""
+    freelist_random: bool | None = None
+    """objects of a new slab are handed out in random order (6.1): true or false"""
+    freelist_hardened: bool | None = None
+    """an object freed twice in a row is ignored with a warning (6.1): true or false"""
     kmalloc: str | None = None
     """kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none"""
     statistics: bool | None = None

@@ -79,6 +79,7 @@ stats! {
     NodeAllocs "nodeallocs" "objects taken from another node's slabs (SLAB)";
     RemoteFrees "remotefrees" "frees of another node's object (SLAB)";
     AlienOverflow "alienoverflow" "frees that found the alien array full (SLAB)";
+    Warnings "warnings" "misuse that the kernel goes on after, with a warning (SLAB 6.1)";
 
     SlqbAlloc "alloc" "allocations (SLQB)";
     AllocSlabFill "alloc_slab_fill" "objects taken from a partial slab (SLQB)";

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::geometry::Shape;
 use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, Prefilled, SlabAllocator, Stat};
 use crate::error::{Corruption, Error};
-use crate::machine::{Addr, Machine, PerCpu, SpinLock};
+use crate::machine::{Addr, Cpu, Machine, PerCpu, SpinLock};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Kind, Object, Request};
 use crate::units::{CpuId, NodeId, round_up};
@@ -394,6 +394,14 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     }
     fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
         self.usable(cpu, object.addr())
+    }
+    fn offline(&mut self, cpu: CpuId) {
+        let there = || self.caches.iter().filter(|cache| !cache.is_destroyed());
+        self.pages.machine().boot(|c| {
+            if c.id() == cpu {
+                there().for_each(|cache| self.flush(c, cache));
+            }
+        });
     }
     fn write_attribute(&mut self, cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
         self.write(cache, attribute, value)

@@ -508,6 +508,26 @@ fn debug_flags_written_to_an_empty_cache_change_its_slots_and_its_paths() {
 }
 
 #[test]
+fn a_removed_cpu_gives_up_its_slabs_and_sheaves() {
+    for era in ["2.6.22", "2.6.24", "3.2", "6.1", "6.8", "6.18", "7.1"] {
+        with_slub(2, 1, &config(json!({ "era": era, "merge": false })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec::new("maple_node", 256)).unwrap();
+            let held = take(slub, sim, 1, id, 200);
+            give(slub, sim, 1, id, &held[..150]);
+            slub.offline(CpuId(1));
+            let cpu = slub.caches[id.0 as usize].cpus.get_mut(CpuId(1));
+            assert_eq!((cpu.own(), cpu.list(), cpu.partial.len()), (None, None, 0), "{era}");
+            if let Some(sheaves) = &cpu.sheaves {
+                assert!(sheaves.main.objects.is_empty() && sheaves.spare.is_none(), "{era}");
+            }
+            slub.verify().unwrap();
+            give(slub, sim, 0, id, &held[150..]);
+            slub.verify().unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_counter_is_cleared_alone_and_what_is_outstanding_stays_known() {
     with_slub(1, 1, &config(json!({ "era": "6.1" })), |sim, slub| {
         let id = slub.create_cache(CacheSpec::new("test", 100)).unwrap();
