@@ -499,6 +499,8 @@ impl Draws {
 
 #[cfg(all(test, not(loom)))]
 mod examples;
+#[cfg(all(test, not(loom)))]
+mod invariants;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;
