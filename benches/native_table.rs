@@ -175,8 +175,8 @@ struct Counted {
     frees: u64,
     /// Sheaves that went through the barn.
     barn: u64,
-    /// Slabs and sheaves that moved to lists that CPUs share.
-    moved: u64,
+    /// Times that a free put a slab on a list, the node's or its CPU's.
+    listed: u64,
     /// Slab exchanges lost to the other worker.
     lost: u64,
     sheaves: bool,
@@ -193,7 +193,7 @@ impl Counted {
             slow_allocs,
             slow_frees,
             barn: sum(&[Stat::BarnGet, Stat::BarnPut]),
-            moved: sum(&[Stat::FreeAddPartial, Stat::CpuPartialDrain, Stat::BarnPut, Stat::SheafFlush]),
+            listed: sum(&[Stat::FreeAddPartial, Stat::CpuPartialFree]),
             lost: sum(&[Stat::CmpxchgDoubleFail]),
             sheaves: sum(&[Stat::SheafAlloc]) > 0,
         }
@@ -235,11 +235,10 @@ fn cause(era: &str, n: &Counted, what: What) -> String {
             )
         }
         What::Remote => {
+            let thousand = 1000.0 * n.listed as f64 / n.frees.max(1) as f64;
             let how = if locked { "locks the slab, whose line" } else { "exchanges the slab's word, whose line" };
-            format!(
-                "{left}: each {how} the other worker had ({} exchanges lost, {} moves to shared lists)",
-                n.lost, n.moved
-            )
+            let lost = if locked { String::new() } else { format!("{} exchanges lost, ", n.lost) };
+            format!("{left}: each {how} the other worker had ({lost}{thousand:.0} of 1000 frees put a slab on a list)")
         }
     }
 }

@@ -467,7 +467,8 @@ impl Check {
             ScriptOp::Trim {}
             | ScriptOp::RcuBarrier {}
             | ScriptOp::Offline {}
-            | ScriptOp::Checkpoint { .. } | ScriptOp::Map { .. } => {}
+            | ScriptOp::Checkpoint { .. }
+            | ScriptOp::Map { .. } => {}
         }
         Ok(())
     }

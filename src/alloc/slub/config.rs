@@ -358,8 +358,14 @@ mod tests {
                 json!({"era": "6.1", "kmalloc_random": true}),
                 "allocator.kmalloc_random = true: false in 6.1: it exists since 6.6",
             ),
-            (json!({"kmalloc": "rcl"}), "allocator.kmalloc = \"rcl\": a list of dma, or nothing (rcl and cg: since 6.1)"),
-            (json!({"era": "6.1", "kmalloc": "dam"}), "allocator.kmalloc = \"dam\": a list of rcl, dma, cg, or nothing"),
+            (
+                json!({"kmalloc": "rcl"}),
+                "allocator.kmalloc = \"rcl\": a list of dma, or nothing (rcl and cg: since 6.1)",
+            ),
+            (
+                json!({"era": "6.1", "kmalloc": "dam"}),
+                "allocator.kmalloc = \"dam\": a list of rcl, dma, cg, or nothing",
+            ),
             (json!({"freelist_random": true}), "allocator.freelist_random = true: false with slow_path = locked"),
         ] {
             let e = Config::from_json(&given).unwrap_err().to_string();

@@ -108,7 +108,9 @@ impl<M: Machine> Slub<'_, M> {
         *flag = n == 1;
         let slabs: u64 = cache.nodes.iter().map(|n| n.nr_slabs.peek()).sum();
         if resizes && slabs > 0 {
-            return Err(format!("a cache without slabs (this one has {slabs}): busy; free its objects and shrink it first"));
+            return Err(format!(
+                "a cache without slabs (this one has {slabs}): busy; free its objects and shrink it first"
+            ));
         }
         if resizes {
             // With aliases the most that any of them asked for.
@@ -148,7 +150,7 @@ impl<M: Machine> Slub<'_, M> {
         let Some(stat) = self.policy.stats.iter().copied().find(|s: &Stat| s.name() == attribute) else {
             return Err(WRITABLE.into());
         };
-        if self.policy.stats.len() < eras::V3_1.stats.len(){
+        if self.policy.stats.len() < eras::V3_1.stats.len() {
             return Err("not writable in this release: since 2.6.33".into());
         }
         if n != 0 {

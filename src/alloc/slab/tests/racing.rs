@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-
 #[test]
 fn random_operations_on_racing_cpus_keep_every_invariant() {
     for seed in 0..24 {

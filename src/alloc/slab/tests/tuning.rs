@@ -113,9 +113,11 @@ fn a_removed_cpu_s_array_is_drained_and_free_limit_falls_by_a_batch() {
         let cache = slab.create_cache(CacheSpec::new("t", 128)).unwrap();
         let objects = allocate(&slab, 1, cache, 40);
         release(&slab, 1, cache, &objects);
-        let parked = |slab: &mut Slab<Sim>, cpu: u16| slab.caches[cache.0 as usize].cpus.get_mut(CpuId(cpu)).array.len();
+        let parked =
+            |slab: &mut Slab<Sim>, cpu: u16| slab.caches[cache.0 as usize].cpus.get_mut(CpuId(cpu)).array.len();
         assert!(parked(&mut slab, 1) > 0);
-        let limit = |slab: &mut Slab<Sim>, node: usize| state(slab, cache)["node"][node]["free_limit"].as_u64().unwrap();
+        let limit =
+            |slab: &mut Slab<Sim>, node: usize| state(slab, cache)["node"][node]["free_limit"].as_u64().unwrap();
         let before = [limit(&mut slab, 0), limit(&mut slab, 1)];
         slab.offline(CpuId(1));
         assert_eq!(parked(&mut slab, 1), 0);
