@@ -149,8 +149,8 @@ class KernelCache:
         """Writes to an attribute of a SLUB cache (kernel: its file in sysfs), which refuses what its release refuses.
 
         `min_partial` (since 2.6.30), `cpu_partial` (3.2 to 6.18), `order` (2.6.26 to 5.8), `remote_node_defrag_ratio`;
-        1 to `shrink` or `validate` (6.1 on: caches with debug flags); 0 to an event counter (since 2.6.33) clears it. Up
-        to 5.8 debug flags: `sanity_checks` and `trace` at any time, `red_zone`, `poison` and `store_user` while the cache
+        1 to `shrink` or `validate` (6.1 on: caches with debug flags); 0 clears an event counter (since 2.6.33). Up to
+        5.8 debug flags: `sanity_checks` and `trace` at any time, `red_zone`, `poison` and `store_user` while the cache
         has no slabs. A flag holds for all slabs at once; up to 3.0 the kernel marks new slabs only.
         """
         self._alive()

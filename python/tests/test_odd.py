@@ -154,8 +154,14 @@ def test_kmalloc_of_a_kind_has_caches_of_its_own():
         k = sl.Kernel(TWO, allocator)
         k.kfree(k.kmalloc(100, kind=kind))  # type: ignore[arg-type]
         assert name in set(k.slabs().cache), (allocator, kind)
-    for other, kind in (("slab@2.6.24", "reclaimable"), ("slab@6.1", "dma"), ("slob@6.1", "dma"), ("slub@6.1", "dma"),
-        ("slub@2.6.24", "dma"), ("slub@6.1", "odd")):
+    for other, kind in (
+        ("slab@2.6.24", "reclaimable"),
+        ("slab@6.1", "dma"),
+        ("slob@6.1", "dma"),
+        ("slub@6.1", "dma"),
+        ("slub@2.6.24", "dma"),
+        ("slub@6.1", "odd"),
+    ):
         with pytest.raises(sl.ConfigError, match=f'kind.*"{kind}"|unknown variant `{kind}`'):
             sl.Kernel(TWO, other).kmalloc(100, kind=kind)  # type: ignore[arg-type]
 
