@@ -276,7 +276,8 @@ impl Configuration for Config {
             return Err(Error::new("allocator.merge", true, format!("false in {}", self.era)));
         }
         let hardening = [("freelist_random", self.freelist_random), ("freelist_hardened", self.freelist_hardened)];
-        for (name, _) in hardening.iter().filter(|(_, on)| *on && policy.management == Management::Chain) {
+        let early = policy.management == Management::Chain;
+        if let Some((name, _)) = hardening.iter().find(|(_, on)| *on && early) {
             return Err(Error::new(format!("allocator.{name}"), true, format!("false in {}: in 6.1", self.era)));
         }
         if let Err(right) = DebugOption::parse(&self.debug) {

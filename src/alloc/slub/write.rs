@@ -32,7 +32,10 @@ impl<M: Machine> Slub<'_, M> {
             "order" => self.write_order(id, number),
             "remote_node_defrag_ratio" => self.write_ratio(id, number),
             "shrink" | "validate" if value != 1 => Err("1: any other value is invalid".into()),
-            "shrink" => Ok(self.on_first_cpu(|slub, cpu| slub.shrink_cache(cpu, slub.cache(id)))),
+            "shrink" => {
+                self.on_first_cpu(|slub, cpu| slub.shrink_cache(cpu, slub.cache(id)));
+                Ok(())
+            }
             "validate" => self.validate(id),
             "sanity_checks" | "red_zone" | "poison" | "store_user" | "trace" => self.write_debug(id, attribute, number),
             _ => self.clear_counter(id, attribute, number),
