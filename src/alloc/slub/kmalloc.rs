@@ -2,9 +2,10 @@
 
 use super::policy::Policy;
 use super::word::{Kind, Slab};
-use super::{Cache, Slub};
+use super::{Cache, Config, Slub};
 use crate::alloc::kinds;
 use crate::alloc::{Stat, ZERO_SIZE};
+use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
 use crate::page::{Asker, Page};
 use crate::spec::{self, CacheSpec, Request};
@@ -64,6 +65,28 @@ fn class_of(bytes: u64) -> usize {
 }
 
 impl<M: Machine> Slub<'_, M> {
+    /// Makes the kmalloc caches: the ordinary classes, their copies, then each further kind (kernel: create_kmalloc_caches).
+    pub(super) fn make_kmalloc_caches(&mut self, config: &Config) -> Result<(), Error> {
+        let all = || sizes(config.t.kmalloc_max);
+        for kind in config.kinds() {
+            self.kmalloc_kinds[kind as usize] = Some(self.caches.len());
+            for size in all() {
+                let id = self.add_cache(spec(size, kind, &self.policy), true)?;
+                self.caches[id.0 as usize].kind = kind;
+            }
+            if kind.is_normal() && config.t.kmalloc_random {
+                let first = self.caches.len();
+                for (copy, size) in (1..COPIES).flat_map(|copy| all().map(move |size| (copy, size))) {
+                    self.add_cache(copy_spec(size, copy), true)?;
+                }
+                self.kmalloc_copies = first..self.caches.len();
+            }
+        }
+        self.kmalloc_caches = self.caches.len();
+        self.kmalloc_several = self.kmalloc_caches > self.kmalloc_classes;
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
         if bytes == 0 {

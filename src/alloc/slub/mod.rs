@@ -257,28 +257,6 @@ impl<'p, M: Machine> Slub<'p, M> {
         Ok(CacheId(index as u32))
     }
 
-    /// Makes the kmalloc caches: the ordinary classes, their copies, then each further kind (kernel: create_kmalloc_caches).
-    fn make_kmalloc_caches(&mut self, config: &Config) -> Result<(), Error> {
-        let sizes = || kmalloc::sizes(config.t.kmalloc_max);
-        for kind in config.kinds() {
-            self.kmalloc_kinds[kind as usize] = Some(self.caches.len());
-            for size in sizes() {
-                let id = self.add_cache(kmalloc::spec(size, kind, &self.policy), true)?;
-                self.caches[id.0 as usize].kind = kind;
-            }
-            if kind.is_normal() && config.t.kmalloc_random {
-                let first = self.caches.len();
-                for (copy, size) in (1..kmalloc::COPIES).flat_map(|copy| sizes().map(move |size| (copy, size))) {
-                    self.add_cache(kmalloc::copy_spec(size, copy), true)?;
-                }
-                self.kmalloc_copies = first..self.caches.len();
-            }
-        }
-        self.kmalloc_caches = self.caches.len();
-        self.kmalloc_several = self.kmalloc_caches > self.kmalloc_classes;
-        Ok(())
-    }
-
     /// A cache of this kind shares its slabs with none (kernel: slab_unmergeable).
     fn unmergeable(&self, spec: &CacheSpec) -> bool {
         let sheaves = match self.policy.t.sheaf_capacity {
