@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use mimalloc::MiMalloc;
+use slablab::alloc::slub::policy::SlowPath;
 use slablab::alloc::slub::{Config, Slub};
 use slablab::alloc::{Configuration, SlabAllocator, Stat};
 use slablab::machine::native::NativeCpu;
@@ -166,27 +167,80 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What the era's operations did, by its own counters: where the time goes that the other allocators do not spend.
-fn cause(slub: &mut Slub<'_, Native>, cache: CacheId) -> String {
-    let all = slub.counters(cache);
-    let sum = |stats: &[Stat]| stats.iter().flat_map(|s| all.iter().map(|c| c.get(*s))).sum::<u64>();
-    let share = |slow: u64, fast: u64| 100.0 * slow as f64 / (slow + fast).max(1) as f64;
-    let sheaves = sum(&[Stat::SheafAlloc]) > 0;
-    let alloc = share(sum(&[Stat::AllocSlowpath]), sum(&[Stat::AllocFastpath, Stat::AllocCpuSheaf]));
-    let free = share(sum(&[Stat::FreeSlowpath]), sum(&[Stat::FreeFastpath, Stat::FreeCpuSheaf]));
-    if alloc + free < 1.0 {
-        let path =
-            if sheaves { "the sheaf is behind a fast path that misses" } else { "the slab is found through its page" };
-        return format!(
-            "all on fast paths, a free takes 1 look at the descriptor: {path}, and every address is checked"
-        );
+/// Events of a cache on all CPUs.
+struct Counted {
+    allocs: u64,
+    slow_allocs: u64,
+    slow_frees: u64,
+    frees: u64,
+    /// Sheaves that went through the barn.
+    barn: u64,
+    /// Times that a free put a slab on a list, the node's or its CPU's.
+    listed: u64,
+    /// Slab exchanges lost to the other worker.
+    lost: u64,
+    sheaves: bool,
+}
+
+impl Counted {
+    fn new(slub: &mut Slub<'_, Native>, cache: CacheId) -> Counted {
+        let all = slub.counters(cache);
+        let sum = |stats: &[Stat]| stats.iter().flat_map(|s| all.iter().map(|c| c.get(*s))).sum::<u64>();
+        let (slow_allocs, slow_frees) = (sum(&[Stat::AllocSlowpath]), sum(&[Stat::FreeSlowpath]));
+        Counted {
+            allocs: slow_allocs + sum(&[Stat::AllocFastpath, Stat::AllocCpuSheaf]),
+            frees: slow_frees + sum(&[Stat::FreeFastpath, Stat::FreeCpuSheaf]),
+            slow_allocs,
+            slow_frees,
+            barn: sum(&[Stat::BarnGet, Stat::BarnPut]),
+            listed: sum(&[Stat::FreeAddPartial, Stat::CpuPartialFree]),
+            lost: sum(&[Stat::CmpxchgDoubleFail]),
+            sheaves: sum(&[Stat::SheafAlloc]) > 0,
+        }
     }
-    let moved = sum(&[Stat::FreeAddPartial, Stat::CpuPartialDrain, Stat::BarnPut, Stat::SheafFlush]);
-    format!(
-        "{alloc:.0} % of allocations and {free:.0} % of frees left the fast path: each takes the slab's line from the other worker \
-         ({} slab exchanges lost, {moved} moves to shared lists)",
-        sum(&[Stat::CmpxchgDoubleFail])
-    )
+    /// Percent of allocations, and of frees, that left the fast path.
+    fn slow(&self) -> [f64; 2] {
+        [(self.slow_allocs, self.allocs), (self.slow_frees, self.frees)]
+            .map(|(slow, all)| 100.0 * slow as f64 / all.max(1) as f64)
+    }
+}
+
+/// What the era's operations did, by its own counters: where the time goes that the other allocators do not spend.
+fn cause(era: &str, n: &Counted, what: What) -> String {
+    let locked = Config::era(era).expect("an era").policy().t.slow_path == SlowPath::Locked;
+    let [alloc, free] = n.slow();
+    let left = format!("{alloc:.0} % of allocations and {free:.0} % of frees left the fast path");
+    let fast = alloc + free < 1.0;
+    match what {
+        What::Pair if fast => {
+            let path = if n.sheaves {
+                "the sheaf is behind a fast path that misses"
+            } else {
+                "the slab is found through its page"
+            };
+            format!("all on fast paths, a free takes 1 look at the descriptor: {path}, and every address is checked")
+        }
+        // Nobody else takes part: what it costs is the exclusion itself. One locked section, or one exchange, of the slab for
+        // each operation off the fast path.
+        What::Pair => {
+            let sections = (n.slow_allocs + n.slow_frees) as f64 / n.allocs.max(1) as f64;
+            let each = if locked { "locks" } else { "locked exchanges" };
+            format!("{left}: {sections:.1} {each} of the slab a pair, which nobody contends")
+        }
+        What::Remote if fast => {
+            let thousand = 1000.0 * n.barn as f64 / n.allocs.max(1) as f64;
+            format!(
+                "all on fast paths; sheaves go from the freeing worker to the allocating one through the barn, {thousand:.1} \
+                 of them per 1000 objects, each under its lock"
+            )
+        }
+        What::Remote => {
+            let thousand = 1000.0 * n.listed as f64 / n.frees.max(1) as f64;
+            let how = if locked { "locks the slab, whose line" } else { "exchanges the slab's word, whose line" };
+            let lost = if locked { String::new() } else { format!("{} exchanges lost, ", n.lost) };
+            format!("{left}: each {how} the other worker had ({lost}{thousand:.0} of 1000 frees put a slab on a list)")
+        }
+    }
 }
 
 fn main() {
@@ -234,9 +288,11 @@ fn main() {
     row("mimalloc", mimalloc);
     for (era, (worst, contender)) in Config::ERAS.iter().zip(worst.into_iter().zip(&mut contenders)) {
         let Contender::Slub(slub, caches) = contender else { continue };
-        for (what, name) in [(0, "pair"), (1, "remote free")] {
-            if worst[what] > EXPLAINED {
-                println!("{era}, {name} {:.2}: {}", worst[what], cause(slub, caches[what]));
+        for (what, name) in [(What::Pair, "pair"), (What::Remote, "remote free")] {
+            let worst = worst[what as usize];
+            if worst > EXPLAINED {
+                let counted = Counted::new(slub, caches[what as usize]);
+                println!("{era}, {name} {worst:.2}: {}", cause(era, &counted, what));
             }
         }
     }

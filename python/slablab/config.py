@@ -209,6 +209,10 @@ class Slab(AllocatorConfig):
     """caches of equal slots share their slabs (6.1): true or false"""
     aliens: bool | None = None
     """nodes keep arrays for the objects of other nodes, else each goes home alone: true or false"""
+    freelist_random: bool | None = None
+    """objects of a new slab are handed out in random order (6.1): true or false"""
+    freelist_hardened: bool | None = None
+    """an object freed twice in a row is ignored with a warning (6.1): true or false"""
     kmalloc: str | None = None
     """kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none"""
     statistics: bool | None = None
@@ -283,6 +287,8 @@ class Slub(AllocatorConfig):
     """full sheaves a node's barn takes (since 6.18)"""
     barn_max_empty: int | None = None
     """empty sheaves it keeps after RCU frees (since 6.18)"""
+    kmalloc: str | None = None
+    """kinds of kmalloc caches besides the ordinary: dma; since 6.1 also rcl and cg; empty: none"""
     debug: str | None = None
     """debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"""
     per_cache: str | None = None

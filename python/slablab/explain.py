@@ -131,7 +131,9 @@ class _Change:
             made, name = self.after.made[-1], self.after.names[self.after.made[-1]]
             if made in self.before.made or name != self.given["cache"]["name"]:
                 parts.insert(0, f"shares the slabs of {name}, whose slots have room for its objects")
-        return f"{self.op}: {'; '.join(parts) or 'no slab changed'}"
+        of = {"write": "write of {value} to {attribute}", "offline": f"CPU {self.cpu} taken out of service"}
+        name = of.get(self.op, self.op).format(**self.given)
+        return f"{name}: {'; '.join(parts) or 'no slab changed'}"
 
     def counted(self) -> str:
         """Event counts that have grown."""

@@ -148,7 +148,10 @@ class KernelCache:
     def write(self, attribute: str, value: int) -> None:
         """Writes to an attribute of a SLUB cache (kernel: its file in sysfs), which refuses what its release refuses.
 
-        `min_partial` (since 2.6.30), `cpu_partial` (3.2 to 6.18), `order` (2.6.26 to 5.8), `remote_node_defrag_ratio`.
+        `min_partial` (since 2.6.30), `cpu_partial` (3.2 to 6.18), `order` (2.6.26 to 5.8), `remote_node_defrag_ratio`;
+        1 to `shrink` or `validate` (6.1 on: caches with debug flags); 0 clears an event counter (since 2.6.33). Up to
+        5.8 debug flags: `sanity_checks` and `trace` at any time, `red_zone`, `poison` and `store_user` while the cache
+        has no slabs. A flag holds for all slabs at once; up to 3.0 the kernel marks new slabs only.
         """
         self._alive()
         if not isinstance(attribute, str):
@@ -304,6 +307,15 @@ class Kernel:
         """Does a CPU's periodic work once: SLAB's reaper (cache_reap), SLQB's trimmer. Others have none."""
         self._step("trim", {}, cpu)
 
+    def offline(self, cpu: int) -> None:
+        """Takes a CPU out of service (kernel: CPU hotplug): what it holds of every cache is given up.
+
+        SLQB leaves its queued objects where they are, as the kernel does. No call may name the CPU afterwards.
+        """
+        if whole("cpu", cpu, "1 or more: CPU 0 stays in service", low=0) == 0:
+            raise refused("cpu", "0", "1 or more: CPU 0 stays in service")
+        self._step("offline", {}, cpu)
+
     def wait(self, seconds: float, cpu: int = 0) -> None:
         """Lets virtual time pass on a CPU; nothing happens in it that no call asks for."""
         number = plain(seconds, "seconds")
@@ -448,6 +460,8 @@ class Kernel:
     def _step(self, op: str, given: Mapping[str, Any], cpu: int) -> None:
         cpus = self._full["machine"]["cpus"]
         cpu = whole("cpu", cpu, f"0..{cpus - 1} on this machine", low=0, high=cpus - 1)
+        if any(step["cpu"] == cpu and "offline" in step["op"] for step in self._steps):
+            raise refused("cpu", str(cpu), "a CPU in service: this one has been taken out")
         self._steps.append({"cpu": cpu, "op": {op: dict(given)}})
 
     def _try(self, op: str, given: Mapping[str, Any]) -> None:

@@ -57,6 +57,31 @@ def test_slabs_add_up_to_what_is_held_and_pointers_stay_where_they_are(allocator
 
 
 @pytest.mark.parametrize("allocator", LAB)
+def test_a_cpu_out_of_service_holds_nothing_and_serves_no_call(allocator: str):
+    k = sl.Kernel(NODES, allocator)
+    c = k.cache("one", 200)
+    held = [c.alloc(cpu=2) for _ in range(50)]
+    for p in held[:40]:
+        c.free(p, cpu=3)
+    k.offline(3)
+    assert k.explain().startswith("CPU 3 taken out of service: ")
+    queued = " ".join(c.slabs().cpus.astype(str))
+    assert "3:" not in queued.split() or allocator.startswith("slqb")
+    with pytest.raises(sl.ConfigError, match=r"cpu = 3: a CPU in service"):
+        c.alloc(cpu=3)
+    with pytest.raises(sl.ConfigError, match=r"cpu = 0: 1 or more"):
+        k.offline(0)
+    for p in held[40:]:
+        c.free(p, cpu=1)
+    k.offline(2)
+    assert not c.alloc(cpu=1).is_null
+    # The same as steps of a script, which refuses by number.
+    ops = [*k.script.ops, {"cpu": 3, "op": {"trim": {}}}]
+    with pytest.raises(sl.ConfigError, match=rf"ops\[{len(ops) - 1}\].cpu = 3: a CPU in service"):
+        sl.run(machine=NODES, allocator=allocator, workload=sl.Script(ops=ops))
+
+
+@pytest.mark.parametrize("allocator", LAB)
 def test_each_first_call_is_explained(allocator: str):
     k = sl.Kernel(NODES, allocator)
     assert k.explain() == "nothing has been done yet"

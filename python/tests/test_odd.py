@@ -144,11 +144,24 @@ def test_kmalloc_of_a_kind_has_caches_of_its_own():
         (sl.Slab("2.6.24"), "dma", "size-128(DMA)"),
         (sl.Slab("6.1"), "reclaimable", "kmalloc-rcl-128"),
         (sl.Slab("6.1", kmalloc="rcl,cg"), "accounted", "kmalloc-cg-128"),
+        (sl.Slub("2.6.24", kmalloc="dma"), "dma", "kmalloc_dma-128"),
+        (sl.Slub("3.2", kmalloc="dma"), "dma", "dma-kmalloc-128"),
+        (sl.Slub("6.1"), "reclaimable", "kmalloc-rcl-128"),
+        (sl.Slub("6.18"), "accounted", "kmalloc-cg-128"),
+        (sl.Slub("6.18"), "dma", "dma-kmalloc-128"),
+        (sl.Slub("7.1", kmalloc="cg"), "accounted", "kmalloc-cg-128"),
     ):
         k = sl.Kernel(TWO, allocator)
         k.kfree(k.kmalloc(100, kind=kind))  # type: ignore[arg-type]
         assert name in set(k.slabs().cache), (allocator, kind)
-    for other, kind in (("slab@2.6.24", "reclaimable"), ("slab@6.1", "dma"), ("slob@6.1", "dma"), ("slub@6.1", "odd")):
+    for other, kind in (
+        ("slab@2.6.24", "reclaimable"),
+        ("slab@6.1", "dma"),
+        ("slob@6.1", "dma"),
+        ("slub@6.1", "dma"),
+        ("slub@2.6.24", "dma"),
+        ("slub@6.1", "odd"),
+    ):
         with pytest.raises(sl.ConfigError, match=f'kind.*"{kind}"|unknown variant `{kind}`'):
             sl.Kernel(TWO, other).kmalloc(100, kind=kind)  # type: ignore[arg-type]
 

@@ -5,6 +5,7 @@
 
 pub mod geometry;
 mod info;
+mod kinds;
 mod map;
 pub mod null;
 pub mod periodic;
@@ -30,7 +31,7 @@ use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Cpu, Machine};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec, Kind, Object, Request, merge_fields};
-use crate::units::{PAGE_SIZE, Picos};
+use crate::units::{CpuId, PAGE_SIZE, Picos};
 
 use geometry::{Columns, Shape, Wanted};
 
@@ -176,6 +177,9 @@ pub trait SlabAllocator<'p, M: Machine + 'p>: Sync + Sized {
     /// Does the periodic work of this CPU on every cache once (SLAB: the reaper, kernel: cache_reap; SLQB: the trimmer,
     /// kernel: cache_trim_worker). Allocators without periodic work have nothing to do.
     fn trim(&self, _cpu: &M::Cpu) {}
+    /// Takes a CPU out of service: what it holds of every cache is given up (SLAB: cpuup_canceled; SLUB:
+    /// slab_cpu_down_callback). SLQB leaves its queued objects where they are, SLOB has nothing per CPU. When no CPU runs.
+    fn offline(&mut self, _cpu: CpuId) {}
     /// Time from the end of one round of a CPU's periodic work to the next; `None` for an allocator that has none, or has
     /// it switched off. A run calls [`SlabAllocator::trim`] at the times of [`periodic`]; a script where it says so.
     fn period(&self) -> Option<Picos> {

@@ -79,6 +79,7 @@ stats! {
     NodeAllocs "nodeallocs" "objects taken from another node's slabs (SLAB)";
     RemoteFrees "remotefrees" "frees of another node's object (SLAB)";
     AlienOverflow "alienoverflow" "frees that found the alien array full (SLAB)";
+    Warnings "warnings" "misuse that the kernel goes on after, with a warning (SLAB 6.1)";
 
     SlqbAlloc "alloc" "allocations (SLQB)";
     AllocSlabFill "alloc_slab_fill" "objects taken from a partial slab (SLQB)";
@@ -142,6 +143,10 @@ impl Counters {
             counts: std::array::from_fn(|i| self.counts[i] - earlier.counts[i]),
             left_out: self.left_out - earlier.left_out,
         }
+    }
+    /// Sets one count to zero.
+    pub fn clear(&mut self, stat: Stat) {
+        self.counts[stat as usize] = 0;
     }
     /// Sets all counts to zero.
     pub fn reset(&mut self) {

@@ -124,6 +124,7 @@ pub fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
             Some(ScriptOp::Write { cache, attribute, value }) => {
                 allocator.write_attribute(caches[cache as usize], &attribute, value).map_err(at_step)?;
             }
+            Some(ScriptOp::Offline {}) => allocator.offline(CpuId(script.ops[step].cpu)),
             _ => {}
         }
     }
@@ -359,6 +360,7 @@ impl Slots {
             | ScriptOp::Map { .. }
             | ScriptOp::Tune { .. }
             | ScriptOp::Write { .. }
+            | ScriptOp::Offline {}
             | ScriptOp::Create { .. } => {
                 unreachable!("they end a segment")
             }

@@ -14,6 +14,8 @@
 //! A *slot* is the script's name for what an operation has taken: any number below [`MAX_SLOTS`], empty at first. `cache`
 //! counts the script's own caches from 0. `cpu` may be left out: 0.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -168,7 +170,8 @@ pub enum ScriptOp {
     /// Does this CPU's periodic work on all caches once.
     Trim {},
     /// Writes to an attribute of a cache (SLUB; kernel: sysfs) while all CPUs stand still: `min_partial`, `cpu_partial`,
-    /// `order`, `remote_node_defrag_ratio`. What the release refuses ends the script. Its `cpu` does not matter.
+    /// `order`, `remote_node_defrag_ratio`, `shrink`, `validate`, debug flags as `sanity_checks`, 0 to an event counter.
+    /// What the release refuses ends the script. Its `cpu` does not matter.
     Write {
         /// Index of the cache.
         cache: u32,
@@ -190,6 +193,9 @@ pub enum ScriptOp {
         /// Capacity of a node's shared array in batches, 0 for none.
         sharedfactor: i64,
     },
+    /// Takes this CPU out of service (kernel: CPU hotplug) while all CPUs stand still: what it holds of every cache is given
+    /// up. SLQB keeps its queues, as the kernel does. No step may name the CPU afterwards; CPU 0 stays.
+    Offline {},
     /// Lets time pass on this CPU: virtual time on a simulated machine, real time on Native.
     Wait {
         /// How long.
@@ -228,6 +234,7 @@ impl ScriptOp {
                 | ScriptOp::Tune { .. }
                 | ScriptOp::Write { .. }
                 | ScriptOp::Create { .. }
+                | ScriptOp::Offline {}
         )
     }
 }
@@ -286,10 +293,20 @@ impl Script {
     pub fn check(&self, cpus: usize, nodes: usize) -> Result<(), Error> {
         let sizes = self.caches.iter().map(|c| c.size).collect();
         let mut check = Check { sizes, at: 0, slots: Vec::new(), live: vec![Some(0); self.caches.len()] };
+        let mut offline = BTreeMap::new();
         for (at, step) in self.ops.iter().enumerate() {
             check.at = at;
             if usize::from(step.cpu) >= cpus {
                 return Err(check.refuse("cpu", step.cpu, format!("0..{} on this machine", cpus - 1)));
+            }
+            if let Some(from) = offline.get(&step.cpu) {
+                return Err(check.refuse("cpu", step.cpu, format!("a CPU in service: ops[{from}] has taken it out")));
+            }
+            if matches!(step.op, ScriptOp::Offline {}) {
+                if step.cpu == 0 {
+                    return Err(check.refuse("cpu", 0, "1 or more: CPU 0 stays in service"));
+                }
+                offline.insert(step.cpu, at);
             }
             check.step(&step.op, nodes)?;
         }
@@ -447,7 +464,11 @@ impl Check {
                 self.sizes.push(cache.size);
                 self.live.push(Some(0));
             }
-            ScriptOp::Trim {} | ScriptOp::RcuBarrier {} | ScriptOp::Checkpoint { .. } | ScriptOp::Map { .. } => {}
+            ScriptOp::Trim {}
+            | ScriptOp::RcuBarrier {}
+            | ScriptOp::Offline {}
+            | ScriptOp::Checkpoint { .. }
+            | ScriptOp::Map { .. } => {}
         }
         Ok(())
     }

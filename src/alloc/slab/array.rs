@@ -5,7 +5,7 @@ use crate::machine::{Access, Addr, Cpu};
 /// A LIFO stack; index 0 is the oldest entry. `0 ≤ len ≤ limit`. The objects in it count as in use in their slabs.
 ///
 /// The array of a cache that is debugged is *closed*: the fast paths find it empty and full at once, so that they need not
-/// ask.
+/// ask. A *guarded* one is full to the fast path of a free only.
 #[derive(Default)]
 pub(super) struct Array {
     /// Address of the kernel's structure: header, then one word per entry.
@@ -13,7 +13,7 @@ pub(super) struct Array {
     /// Address of entry 0.
     base: Addr,
     pub(super) limit: usize,
-    /// What the fast path may fill: the limit, or 0 of a closed array.
+    /// What the fast path may fill: the limit, or 0 of a closed or guarded array.
     open: usize,
     /// Used since it was made, or since the reaper came by.
     pub(super) touched: bool,
@@ -38,6 +38,10 @@ impl Array {
             self.open = 0;
             self.closed = true;
         }
+    }
+    /// Hides the room from [`Array::push`] only: each free is looked at.
+    pub(super) fn guard(&mut self) {
+        self.open = 0;
     }
     fn list(&self) -> &Vec<Addr> {
         if self.closed { &self.kept } else { &self.entries }

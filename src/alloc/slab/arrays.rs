@@ -67,7 +67,8 @@ pub(super) fn plan(topology: &Topology, tunables: &Tunables, config: &Config) ->
 impl<M: Machine> Slab<'_, M> {
     /// The arrays that a cache with these tunables has.
     pub(super) fn plan(&self, tunables: &Tunables) -> Vec<Wanted> {
-        plan(self.pages.machine().topology(), tunables, &self.config)
+        let all = plan(self.pages.machine().topology(), tunables, &self.config);
+        all.into_iter().filter(|wanted| self.is_served(wanted)).collect()
     }
 
     /// Puts arrays outside the memory that anyone can allocate.

@@ -40,6 +40,8 @@ pub(super) struct Cache<M: Machine> {
     pub(super) users: Word,
     /// Names of the caches that were merged into this one.
     pub(super) aliases: Vec<String>,
+    /// Frees look at the top of the array first.
+    pub(super) guarded: bool,
     /// 1 once the cache has been destroyed.
     pub(super) gone: Word,
 }
@@ -118,6 +120,7 @@ impl<M: Machine> Cache<M> {
             id,
             spec,
             kind: Kind::Normal,
+            guarded: false,
             geometry,
             tunables,
             management_cache,
@@ -170,6 +173,8 @@ impl<M: Machine> Cache<M> {
                     *array = std::mem::take(array).moved(addr, header, t.limit);
                     if self.geometry.checks.any {
                         array.close();
+                    } else if self.guarded {
+                        array.guard();
                     }
                 }
                 Owner::Shared(node) => {
@@ -184,6 +189,15 @@ impl<M: Machine> Cache<M> {
                 }
             }
         }
+    }
+
+    /// Takes an alien array out, and its memory if that is to be given back.
+    pub(super) fn take_alien(&mut self, here: NodeId, home: NodeId) -> Option<(Array, Option<Addr>)> {
+        let mut alien = self.nodes[usize::from(here.0)].alien[usize::from(home.0)].take()?;
+        let owner = Owner::Alien { here, home };
+        let memory = self.arrays.iter().find(|p| p.owner == owner && p.object).map(|p| p.at);
+        self.arrays.retain(|p| p.owner != owner);
+        Some((std::mem::take(alien.get_mut()), memory))
     }
 
     /// Takes a CPU's or a shared array out: the array, its node, and its memory if that is to be given back.

@@ -83,6 +83,9 @@ impl<M: Machine> Slab<'_, M> {
     #[cold]
     #[inline(never)]
     fn free_full(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        if cache.guarded && !cache.closed() {
+            return self.free_guarded(cpu, cache, object);
+        }
         cpu.leave_fast_path();
         if cache.closed() {
             // On several nodes it has been checked before its node was looked for.
@@ -91,6 +94,23 @@ impl<M: Machine> Slab<'_, M> {
         }
         cache.cpus.with(cpu, |c| c.counters.count(Stat::Freemiss));
         self.flush_for(cpu, cache, object);
+    }
+
+    /// Free with hardened lists: the object on top of the array would be freed twice in a row, which changes nothing.
+    fn free_guarded(&self, cpu: &M::Cpu, cache: &Cache<M>, object: Addr) {
+        let fits = cache.cpus.with(cpu, |c| {
+            if c.array.entries().last() == Some(&object) {
+                c.counters.count(Stat::Warnings);
+                return true;
+            }
+            let fits = c.array.push_any(cpu, object);
+            c.counters.count(if fits { Stat::Freehit } else { Stat::Freemiss });
+            fits
+        });
+        if !fits {
+            cpu.leave_fast_path();
+            self.flush_for(cpu, cache, object);
+        }
     }
 
     /// Flushes a batch, then pushes.

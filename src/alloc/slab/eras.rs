@@ -28,14 +28,7 @@ pub const V2_6_24: Policy = Policy {
     cpu_arrays: CpuArrays::Kmalloc,
     array_header: 24,
     min_slot: 8,
-    kmalloc: Kmalloc {
-        prefix: "size-",
-        sizes: &SIZES,
-        natural_align: false,
-        kinds: &[Kind::Normal, Kind::Dma],
-        twins: true,
-        first: 32,
-    },
+    kmalloc: Kmalloc { sizes: &SIZES, natural_align: false, kinds: &[Kind::Normal, Kind::Dma], twins: true, first: 32 },
     kmalloc_built: "dma",
     mergeable: false,
     unique_names: true,
@@ -54,7 +47,6 @@ pub const V6_1: Policy = Policy {
     array_header: 16,
     min_slot: 16,
     kmalloc: Kmalloc {
-        prefix: "kmalloc-",
         sizes: &KMALLOC,
         natural_align: true,
         kinds: &[Kind::Normal, Kind::Reclaimable, Kind::Dma, Kind::Accounted],

@@ -1,14 +1,13 @@
 //! The general caches, from which kmalloc serves: their sizes, names and kinds, and the order in which they are made.
 
 use super::super::geometry::Shape;
+use super::super::kinds;
 use crate::spec::Kind;
 use crate::units::MAX_ORDER;
 
 /// The general caches of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kmalloc {
-    /// What stands before the size in their names.
-    pub prefix: &'static str,
     /// Their sizes, ascending. Larger requests take whole pages, if the largest block is larger.
     pub sizes: &'static [u64],
     /// Sizes that are powers of two are aligned to themselves.
@@ -21,26 +20,13 @@ pub struct Kmalloc {
     pub first: u64,
 }
 
-/// What the parameter `kmalloc` calls a kind: its part of the names of 6.1.
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Normal => "",
-        Kind::Reclaimable => "rcl",
-        Kind::Dma => "dma",
-        Kind::Accounted => "cg",
-    }
-}
-
 impl Kmalloc {
     /// Name of the cache of this size and kind: `size-1024(DMA)`, `kmalloc-rcl-1k`.
     pub fn name(&self, size: u64, kind: Kind) -> String {
-        let size = if self.natural_align && size >= 1024 { format!("{}k", size / 1024) } else { size.to_string() };
-        let prefix = self.prefix;
         match kind {
-            Kind::Normal => format!("{prefix}{size}"),
-            Kind::Dma if self.twins => format!("{prefix}{size}(DMA)"),
-            Kind::Dma => format!("dma-{prefix}{size}"),
-            Kind::Reclaimable | Kind::Accounted => format!("{prefix}{}-{size}", word(kind)),
+            _ if !self.twins => kinds::name(kind, &kinds::short(size)),
+            Kind::Dma => format!("size-{size}(DMA)"),
+            _ => format!("size-{size}"),
         }
     }
 
@@ -76,12 +62,7 @@ impl Kmalloc {
     /// The kinds that a list of words as `"rcl,dma"` names, [`Kind::Normal`] included, in the order of their making; or what
     /// would be right.
     pub fn kinds_of(&self, list: &str) -> Result<Vec<Kind>, String> {
-        let words: Vec<&str> = list.split(',').map(str::trim).filter(|w| !w.is_empty()).collect();
-        let known: Vec<&str> = self.kinds[1..].iter().map(|k| word(*k)).collect();
-        if words.iter().any(|w| !known.contains(w)) {
-            return Err(format!("a list of {}, or nothing", known.join(", ")));
-        }
-        Ok(self.kinds.iter().copied().filter(|k| *k == Kind::Normal || words.contains(&word(*k))).collect())
+        kinds::listed(self.kinds, list)
     }
 
     /// Every cache of these kinds as (index of its size, kind), in the order of their making.

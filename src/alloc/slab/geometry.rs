@@ -510,6 +510,25 @@ mod tests {
     }
 
     #[test]
+    fn the_rule_between_the_two_eras_gives_the_rows_of_the_second_half_of_example_e14() {
+        // 3.13 and 3.14: entries of 4 bytes as 2.6.24, no header; from 128 bytes on they lie outside if they do not fit.
+        for (slot, align, num, limit) in [
+            (32, 32, 113, (120, 60)),
+            (64, 64, 60, (120, 60)),
+            (128, 64, 31, (120, 60)),
+            (192, 64, 20, (120, 60)),
+            (256, 64, 15, (120, 60)),
+            (512, 64, 8, (54, 27)),
+        ] {
+            let on_slab = fit_chain(slot, align, 0, PAGE_SIZE).0;
+            let g = made("2.6.24", &CacheSpec::new("size", slot).hwcache(), 1);
+            assert_eq!(if slot < 512 { on_slab } else { g.num }, num, "{slot}");
+            let t = Tunables::new(&config(), &g, &Shape { cpus: 1, ..X86 });
+            assert_eq!((t.limit, t.batch, t.sharedfactor), (limit.0, limit.1, 0), "{slot}");
+        }
+    }
+
+    #[test]
     fn on_32_bit_machines_the_header_is_28_bytes() {
         let general = CacheSpec::new("size-32", 32).hwcache();
         let g = Geometry::new(&general, &config(), &Shape { word: 4, ..X86 }).unwrap();

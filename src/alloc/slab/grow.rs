@@ -141,7 +141,8 @@ impl<M: Machine> Slab<'_, M> {
         if cache.closed() {
             self.debug_fresh(cpu, cache, first);
         }
-        self.headers(cache).init(cpu, slab, Fresh { colour, first, node, outside });
+        let order = self.config.freelist_random.then(|| permutation(cpu, geometry.num));
+        self.headers(cache).init(cpu, slab, Fresh { colour, first, node, outside, order });
         // With poison the constructor is called at each allocation.
         if cache.spec.ctor && !geometry.checks.poison {
             // The constructor writes every object; what it writes is the user's business.
@@ -194,6 +195,13 @@ impl<M: Machine> Slab<'_, M> {
             self.free_cpu(cpu, &self.caches[general], addr);
         }
     }
+}
+
+/// The numbers below `num` in random order, drawn from this CPU's stream (Fisher-Yates).
+fn permutation<C: Cpu>(cpu: &C, num: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..num).collect();
+    (1..num).rev().for_each(|i| order.swap(i as usize, cpu.random(i + 1) as usize));
+    order
 }
 
 fn frames(head: Pfn, pages: u64) -> impl Iterator<Item = Pfn> {

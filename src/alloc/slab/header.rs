@@ -28,6 +28,8 @@ pub(super) struct Fresh {
     pub(super) node: NodeId,
     /// Where off-slab indexes lie.
     pub(super) outside: Option<Addr>,
+    /// The order in which its objects are handed out; none: ascending.
+    pub(super) order: Option<Vec<u64>>,
 }
 
 /// How to reach the slabs of one cache.
@@ -213,7 +215,7 @@ impl<M: Machine> Headers<'_, '_, M> {
                 chain.init(slab, num, fresh.colour, fresh.first, fresh.node);
                 (slab.0, HEADER + CHAIN_ENTRY * num)
             }
-            None => (self.indexes().init(slab, fresh.first, fresh.outside), num),
+            None => (self.indexes().init(slab, &fresh), num),
         };
         let bytes = if self.private.is_some() { HEADER } else { bytes };
         cpu.touch_span(self.inside(slab, at), bytes, Access::Write);

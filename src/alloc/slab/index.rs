@@ -12,7 +12,7 @@
 //! first object freed into a full slab gives it a home, and is the last one again.
 
 use super::geometry::{Geometry, Place};
-use super::header::Header;
+use super::header::{Fresh, Header};
 use crate::machine::{Addr, Arena, Machine};
 use crate::page::{Field, Pages, Pfn};
 
@@ -98,18 +98,20 @@ impl<M: Machine> Indexes<'_, '_, M> {
         self.update(slab, active, Some(home));
         home.plus(active)
     }
-    /// Sets up a new slab with all objects free, 0 on top (kernel: cache_init_objs). Returns where its indexes lie.
-    pub(super) fn init(&self, slab: Header, first: Addr, outside: Option<Addr>) -> Addr {
-        let g = self.geometry;
+    /// Sets up a new slab with all objects free, 0 on top or as a permutation has it (kernel: cache_init_objs,
+    /// shuffle_freelist). Returns where its indexes lie.
+    pub(super) fn init(&self, slab: Header, fresh: &Fresh) -> Addr {
+        let (g, first) = (self.geometry, fresh.first);
+        let index = |i: u64| fresh.order.as_ref().map_or(i, |order| order[i as usize]);
         let end = self.pages.addr_of(self.pfn(slab)).plus(g.order.bytes());
         let home = match g.place {
             Place::OnSlab => Addr(end.0 - g.num),
-            Place::OffSlab => outside.expect("off-slab indexes have been allocated"),
-            Place::InObject => first.plus((g.num - 1) * g.slot + g.checks.before()),
+            Place::OffSlab => fresh.outside.expect("off-slab indexes have been allocated"),
+            Place::InObject => first.plus(index(g.num - 1) * g.slot + g.checks.before()),
         };
         self.set(slab, Field::Extra, first.0);
         self.update(slab, 0, Some(home));
-        (0..g.num).for_each(|i| self.set_index(home, i, i));
+        (0..g.num).for_each(|i| self.set_index(home, i, index(i)));
         home
     }
 }

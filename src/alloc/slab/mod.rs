@@ -33,6 +33,7 @@ mod lookup;
 mod merge;
 mod node;
 mod objects;
+mod offline;
 mod policy;
 mod rcu;
 mod reap;
@@ -50,7 +51,7 @@ pub use policy::{Config, Metadata};
 use std::sync::Mutex;
 
 use super::geometry::Shape;
-use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Tuning};
+use super::{CacheInfo, Configuration, Counters, Destroyed, Live, Map, Placement, SlabAllocator, Stat, Tuning};
 use crate::error::{Corruption, Error};
 use crate::machine::{Access, Addr, Arena, Cpu, Machine, PerCpu, SpinLock, Wakeup};
 use crate::page::Pages;
@@ -82,6 +83,8 @@ pub struct Slab<'p, M: Machine> {
     private: Option<Arena>,
     /// Counts of kmallocs that took whole pages.
     large: PerCpu<M, Counters>,
+    /// CPUs that are out of service.
+    dead: Vec<CpuId>,
     /// Pages of type-safe caches that wait for a grace period.
     waiting: PerCpu<M, rcu::Waiting>,
 }
@@ -109,6 +112,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
             fallback: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             private: private.transpose().map_err(|e| Error::new("machine.memory", memory, e))?,
             large: PerCpu::new(machine, |_| Counters::default()),
+            dead: Vec::new(),
             waiting: PerCpu::new(machine, |_| rcu::Waiting::new()),
         };
         for (class, kind) in policy.kmalloc.making(&config.kinds()) {
@@ -196,6 +200,9 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
     fn made_before_cpus(&mut self, cache: CacheId) {
         Slab::made_before_cpus(self, cache);
     }
+    fn offline(&mut self, cpu: CpuId) {
+        self.remove_cpu(cpu);
+    }
     fn tune(&mut self, cache: CacheId, asked: Tuning) -> Result<bool, Error> {
         self.tune_cache(cache.0 as usize, asked)
     }
@@ -263,6 +270,10 @@ impl<M: Machine> Slab<'_, M> {
         let addr = self.alloc_any(cpu, cache, want)?;
         cache.prefetch(cpu, addr);
         if want.zero {
+            if cache.spec.ctor && self.policy.management == policy::Management::Indexes {
+                // What the constructor wrote is lost.
+                cache.cpus.with(cpu, |c| c.counters.count(Stat::Warnings));
+            }
             self.pages.arena().fill(addr, cache.spec.size, 0);
             cpu.touch_span(addr, cache.spec.size, Access::Write);
         }
@@ -293,6 +304,10 @@ impl<M: Machine> Slab<'_, M> {
         let management_cache = self.management_cache(&geometry);
         let machine = self.pages.machine();
         let mut cache = Cache::new(machine, self.policy, id, spec, geometry, tunables, management_cache);
+        cache.guarded = self.config.freelist_hardened;
+        for node in machine.topology().node_ids() {
+            cache.nodes[usize::from(node.0)].lists.get_mut().free_limit -= self.dead_on(node) * cache.tunables.batch;
+        }
         cache.place_arrays(machine, self.policy, placed);
         cache.start(now.jiffies(), self.config.reap_spread);
         self.caches.push(cache);

@@ -151,6 +151,10 @@ pub struct Config {
     pub merge: bool,
     /// Nodes keep arrays for objects of other nodes (kernel: off with noaliencache).
     pub aliens: bool,
+    /// The indexes of a new slab are a random permutation (kernel: SLAB_FREELIST_RANDOM), in 6.1.
+    pub freelist_random: bool,
+    /// A free of the object on top of the CPU's array is ignored with a warning (kernel: SLAB_FREELIST_HARDENED), in 6.1.
+    pub freelist_hardened: bool,
     /// Kinds of kmalloc that have caches of their own besides the ordinary ones: words of rcl, dma, cg.
     pub kmalloc: String,
     /// `/proc/slabinfo` shows the columns of a build with statistics. They are always counted.
@@ -209,6 +213,16 @@ impl Configuration for Config {
             meaning: "nodes keep arrays for the objects of other nodes, else each goes home alone: true or false",
         },
         Parameter {
+            name: "freelist_random",
+            unit: "",
+            meaning: "objects of a new slab are handed out in random order (6.1): true or false",
+        },
+        Parameter {
+            name: "freelist_hardened",
+            unit: "",
+            meaning: "an object freed twice in a row is ignored with a warning (6.1): true or false",
+        },
+        Parameter {
             name: "kmalloc",
             unit: "",
             meaning: "kinds of kmalloc caches besides the ordinary: dma (2.6.24); rcl, dma, cg (6.1); empty: none",
@@ -238,6 +252,8 @@ impl Configuration for Config {
             reap_spread: true,
             merge: policy.mergeable,
             aliens: true,
+            freelist_random: false,
+            freelist_hardened: false,
             kmalloc: policy.kmalloc_built.into(),
             statistics: false,
             debug: String::new(),
@@ -258,6 +274,11 @@ impl Configuration for Config {
         }
         if self.merge && !policy.mergeable {
             return Err(Error::new("allocator.merge", true, format!("false in {}", self.era)));
+        }
+        let hardening = [("freelist_random", self.freelist_random), ("freelist_hardened", self.freelist_hardened)];
+        let early = policy.management == Management::Chain;
+        if let Some((name, _)) = hardening.iter().find(|(_, on)| *on && early) {
+            return Err(Error::new(format!("allocator.{name}"), true, format!("false in {}: in 6.1", self.era)));
         }
         if let Err(right) = DebugOption::parse(&self.debug) {
             return Err(Error::new("allocator.debug", format!("{:?}", self.debug), right));
@@ -305,6 +326,7 @@ mod tests {
             (r#"{"era": "2.6.25"}"#, "2.6.24"),
             (r#"{"debug": "Q"}"#, "allocator.debug = \"Q\": letters of F Z P U"),
             (r#"{"kmalloc": "rcl"}"#, "allocator.kmalloc = \"rcl\": a list of dma, or nothing"),
+            (r#"{"freelist_random": true}"#, "allocator.freelist_random = true: false in 2.6.24"),
             (r#"{"merge": true}"#, "allocator.merge = true: false in 2.6.24"),
         ] {
             let e = Config::from_json(&serde_json::from_str(json).unwrap()).unwrap_err().to_string();

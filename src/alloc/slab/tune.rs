@@ -60,6 +60,7 @@ impl<M: Machine> Slab<'_, M> {
         cache.place_arrays(self.pages.machine(), self.policy, &placed);
         old.into_iter().for_each(|(array, node, object)| self.retire(index, &array, node, object));
         for node in topology.node_ids() {
+            let dead = self.dead_on(node);
             let (placed, _) = self
                 .make_arrays(&of(&|owner| owner == Owner::Shared(node)))
                 .map_err(|_| no_memory("sharedfactor", new.sharedfactor))?;
@@ -68,7 +69,7 @@ impl<M: Machine> Slab<'_, M> {
             cache.place_arrays(self.pages.machine(), self.policy, &placed);
             self.retire(index, &array, node, object);
             let cache = &mut self.caches[index];
-            let limit = free_limit(topology, node, &cache.geometry, &new);
+            let limit = free_limit(topology, node, &cache.geometry, &new) - dead * new.batch;
             cache.nodes[usize::from(node.0)].lists.get_mut().free_limit = limit;
         }
         Ok(true)
@@ -109,7 +110,7 @@ impl<M: Machine> Slab<'_, M> {
     }
 
     /// Puts the objects of an array that is no longer used back into the slabs of their node, and frees its memory.
-    fn retire(&self, index: usize, array: &Array, node: NodeId, object: Option<Addr>) {
+    pub(super) fn retire(&self, index: usize, array: &Array, node: NodeId, object: Option<Addr>) {
         let cache = &self.caches[index];
         self.on_first_cpu(|cpu| {
             let mut lists = cache.node(node).lock(cpu);

@@ -9,7 +9,7 @@ use super::policy::{OrderFallback, Policy, SheafCapacity, SheafRule};
 use super::report::flags;
 use crate::alloc::geometry::{self, Columns, Shape, Slots, Wanted};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, Kind};
 
 /// The columns of a cache, or of what serves a kmalloc (kernel: kmem_cache_open, get_slab).
 pub(super) fn geometry(config: &Config, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
@@ -26,7 +26,7 @@ pub(super) fn geometry(config: &Config, wanted: &Wanted, shape: &Shape) -> Resul
             let class = kmalloc::sizes(config.t.kmalloc_max).find(|size| size >= bytes);
             match class {
                 Some(size) => {
-                    let spec = CacheSpec::new(kmalloc::name(size, policy.modern_layout, 0), size);
+                    let spec = kmalloc::spec(size, Kind::Normal, &policy);
                     of(&spec, true, config, &policy, shape)
                 }
                 // The largest class is the end where there is no way to the page allocator (up to 2.6.23).

@@ -7,8 +7,9 @@ use super::eras;
 use super::percache::PerCache;
 use super::policy::*;
 use crate::alloc::geometry::{Columns, Shape, Wanted};
-use crate::alloc::{Configuration, Parameter};
+use crate::alloc::{Configuration, Parameter, kinds};
 use crate::error::Error;
+use crate::spec::Kind;
 use crate::units::PAGE_SIZE;
 
 /// Most objects of a sheaf that can be asked for.
@@ -24,6 +25,8 @@ pub struct Config {
     /// See [`Tunables`].
     #[serde(flatten)]
     pub t: Tunables,
+    /// Kinds of kmalloc that have caches of their own besides the ordinary ones: words of rcl, dma, cg.
+    pub kmalloc: String,
     /// Debug option, as on the kernel's command line (see [`super::debug`]).
     pub debug: String,
     /// Tunables of single caches (see [`super::percache`]).
@@ -37,6 +40,10 @@ impl Config {
         let min_order = self.order.unwrap_or(self.t.min_order);
         let max_order = self.order.unwrap_or(self.t.max_order);
         Policy { t: Tunables { min_order, max_order, ..self.t }, ..era }
+    }
+    /// Kinds of kmalloc that have caches.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        kinds::listed(self.policy().kmalloc_kinds, &self.kmalloc).expect("a list that check() has seen")
     }
     /// The debug option, parsed.
     pub(super) fn debug_option(&self) -> DebugOption {
@@ -224,6 +231,11 @@ impl Configuration for Config {
         ),
         parameter("barn_max_full", "sheaves", "full sheaves a node's barn takes (since 6.18)"),
         parameter("barn_max_empty", "sheaves", "empty sheaves it keeps after RCU frees (since 6.18)"),
+        parameter(
+            "kmalloc",
+            "",
+            "kinds of kmalloc caches besides the ordinary: dma; since 6.1 also rcl and cg; empty: none",
+        ),
         parameter("debug", "", "debug letters F Z P U T O A and names, as on the kernel's command line; empty: none"),
         parameter(
             "per_cache",
@@ -237,7 +249,14 @@ impl Configuration for Config {
     }
     fn era_on(era: &str, page_size: u64) -> Option<Self> {
         let p = eras::policy(era)?.on_pages(page_size);
-        Some(Config { era: era.into(), order: None, t: p.t, debug: String::new(), per_cache: String::new() })
+        Some(Config {
+            era: era.into(),
+            order: None,
+            t: p.t,
+            kmalloc: p.kmalloc_built.into(),
+            debug: String::new(),
+            per_cache: String::new(),
+        })
     }
     fn geometry(&self, wanted: &Wanted, shape: &Shape) -> Result<Columns, Error> {
         super::asked::geometry(self, wanted, shape)
@@ -268,6 +287,10 @@ impl Configuration for Config {
             return refuse("kmalloc_max", self.t.kmalloc_max, "a power of two, 256..4194304");
         }
         self.check_paths(&era)?;
+        if let Err(right) = kinds::listed(era.kmalloc_kinds, &self.kmalloc) {
+            let since = if era.modern_layout { "" } else { " (rcl and cg: since 6.1)" };
+            return refuse("kmalloc", format!("{:?}", self.kmalloc), right + since);
+        }
         if let Err(right) = DebugOption::parse(&self.debug, &self.policy()) {
             return refuse("debug", format!("{:?}", self.debug), right);
         }
@@ -334,6 +357,14 @@ mod tests {
             (
                 json!({"era": "6.1", "kmalloc_random": true}),
                 "allocator.kmalloc_random = true: false in 6.1: it exists since 6.6",
+            ),
+            (
+                json!({"kmalloc": "rcl"}),
+                "allocator.kmalloc = \"rcl\": a list of dma, or nothing (rcl and cg: since 6.1)",
+            ),
+            (
+                json!({"era": "6.1", "kmalloc": "dam"}),
+                "allocator.kmalloc = \"dam\": a list of rcl, dma, cg, or nothing",
             ),
             (json!({"freelist_random": true}), "allocator.freelist_random = true: false with slow_path = locked"),
         ] {

@@ -102,6 +102,18 @@ impl CpuSlab {
     pub fn outstanding(&self) -> i64 {
         self.uncounted + self.counters.get(Stat::AllocFastpath) as i64 - self.counters.get(Stat::FreeFastpath) as i64
     }
+    /// Opens or closes the fast paths, when there is no cpu slab.
+    pub fn set_open(&mut self, open: bool) {
+        assert!(self.own().is_none(), "fast paths change while there is no cpu slab");
+        self.closed = (!open).then_some((None, None));
+    }
+    /// Sets one count to zero.
+    pub fn reset_counter(&mut self, stat: Stat) {
+        let (outstanding, tid) = (self.outstanding(), self.tid());
+        self.counters.clear(stat);
+        self.uncounted += outstanding - self.outstanding();
+        self.tid += tid - self.tid();
+    }
     pub fn reset_counters(&mut self) {
         (self.uncounted, self.tid) = (self.outstanding(), self.tid());
         self.counters.reset();

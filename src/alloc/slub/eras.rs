@@ -2,6 +2,7 @@
 
 use super::policy::*;
 use crate::alloc::Stat;
+use crate::spec::Kind;
 
 /// April 2007, -mm. Every operation takes the slab lock (kernel: slab_lock in slab_alloc and slab_free).
 pub const V2_6_21_MM1: Policy = Policy { t: Tunables { fast_path: FastPath::SlabLock, ..V2_6_22.t }, ..V2_6_22 };
@@ -46,6 +47,10 @@ pub const V2_6_22: Policy = Policy {
     track_handle: false,
     modern_layout: false,
     kmalloc_align: KmallocAlign::None,
+    // Made at their first request: none is there at boot.
+    kmalloc_kinds: &[Kind::Normal, Kind::Dma],
+    kmalloc_built: "",
+    kmalloc_dma: "kmalloc_dma-",
     debug_path: DebugPath::CpuSlab,
     debug_globs: false,
     shrink_sort: ShrinkSort::AllAbove(10),
@@ -124,6 +129,7 @@ pub const V3_1: Policy = Policy {
         ..V2_6_31.t
     },
     max_objects: Some(LOCKLESS_OBJECTS),
+    kmalloc_dma: "dma-kmalloc-",
     track_stack: 16,
     debug_path: DebugPath::Deactivate,
     stats: &STATS_3_1,
@@ -156,6 +162,9 @@ pub const V6_1: Policy = Policy {
     track_handle: true,
     modern_layout: true,
     kmalloc_align: KmallocAlign::PowersOfTwo,
+    kmalloc_kinds: &[Kind::Normal, Kind::Reclaimable, Kind::Dma, Kind::Accounted],
+    // The recorded kernels have neither a DMA zone nor memory cgroups.
+    kmalloc_built: "rcl",
     debug_path: DebugPath::NodeList,
     debug_globs: true,
     shrink_sort: ShrinkSort::NearlyFull,
@@ -181,6 +190,8 @@ pub const V6_18: Policy = Policy {
         ..V6_8.t
     },
     kmalloc_align: KmallocAlign::Divisor,
+    // The recorded kernel has both.
+    kmalloc_built: "rcl,dma,cg",
     sheaves: Some(SheafForm::OverCpuSlabs),
     stats: &STATS_6_18,
     ..V6_8

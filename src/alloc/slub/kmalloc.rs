@@ -1,11 +1,14 @@
 //! kmalloc: size classes over caches, and the page allocator for what is larger (kernel: get_slab, kmalloc_large).
 
+use super::policy::Policy;
 use super::word::{Kind, Slab};
-use super::{Cache, Slub};
+use super::{Cache, Config, Slub};
+use crate::alloc::kinds;
 use crate::alloc::{Stat, ZERO_SIZE};
+use crate::error::Error;
 use crate::machine::{Access, Addr, Cpu, Machine, cost};
 use crate::page::{Asker, Page};
-use crate::spec::Request;
+use crate::spec::{self, CacheSpec, Request};
 use crate::units::{Order, fls};
 
 /// Classes up to 192 bytes.
@@ -32,10 +35,19 @@ pub(super) fn sizes(largest: u64) -> impl Iterator<Item = u64> {
     SMALL.into_iter().chain(large)
 }
 
-/// Name of a class: in bytes, later (5.x) in KiB from 1 KiB on; of its further copies with their number.
-pub(super) fn name(size: u64, short: bool, copy: usize) -> String {
-    let copy = if copy == 0 { String::new() } else { format!("rnd-{copy:02}-") };
-    if short && size >= 1024 { format!("kmalloc-{copy}{}k", size / 1024) } else { format!("kmalloc-{copy}{size}") }
+/// What the cache of a class is made from. Its name has the size in bytes, later (5.x) in KiB from 1 KiB on; and its kind.
+pub(super) fn spec(size: u64, kind: spec::Kind, policy: &Policy) -> CacheSpec {
+    let shown = if policy.modern_layout { kinds::short(size) } else { size.to_string() };
+    let name = match kind {
+        spec::Kind::Dma => format!("{}{shown}", policy.kmalloc_dma),
+        _ => kinds::name(kind, &shown),
+    };
+    CacheSpec { reclaim_account: kind == spec::Kind::Reclaimable, ..CacheSpec::new(name, size) }
+}
+
+/// The same for a further copy of an ordinary class.
+pub(super) fn copy_spec(size: u64, copy: usize) -> CacheSpec {
+    CacheSpec::new(kinds::name(spec::Kind::Normal, &format!("rnd-{copy:02}-{}", kinds::short(size))), size)
 }
 
 /// Copies of each class where they are chosen at random.
@@ -53,14 +65,36 @@ fn class_of(bytes: u64) -> usize {
 }
 
 impl<M: Machine> Slub<'_, M> {
+    /// Makes the kmalloc caches: the ordinary classes, their copies, then each further kind (kernel: create_kmalloc_caches).
+    pub(super) fn make_kmalloc_caches(&mut self, config: &Config) -> Result<(), Error> {
+        let all = || sizes(config.t.kmalloc_max);
+        for kind in config.kinds() {
+            self.kmalloc_kinds[kind as usize] = Some(self.caches.len());
+            for size in all() {
+                let id = self.add_cache(spec(size, kind, &self.policy), true)?;
+                self.caches[id.0 as usize].kind = kind;
+            }
+            if kind.is_normal() && config.t.kmalloc_random {
+                let first = self.caches.len();
+                for (copy, size) in (1..COPIES).flat_map(|copy| all().map(move |size| (copy, size))) {
+                    self.add_cache(copy_spec(size, copy), true)?;
+                }
+                self.kmalloc_copies = first..self.caches.len();
+            }
+        }
+        self.kmalloc_caches = self.caches.len();
+        self.kmalloc_several = self.kmalloc_caches > self.kmalloc_classes;
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn kmalloc_any(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Addr> {
         if bytes == 0 {
             return Some(ZERO_SIZE);
         }
         let mut class = self.caches[..self.kmalloc_classes].get(class_of(bytes));
-        if self.policy.t.kmalloc_random {
-            class = class.map(|c| &self.caches[copy_for(bytes) * self.kmalloc_classes + c.index]);
+        if self.kmalloc_several {
+            class = class.map(|c| &self.caches[self.kmalloc_first(bytes, want.kind) + c.index]);
         }
         match class {
             Some(cache) => {
@@ -69,6 +103,12 @@ impl<M: Machine> Slub<'_, M> {
             }
             None => self.kmalloc_large(cpu, bytes, want),
         }
+    }
+
+    /// Index of the first class of a kind (kernel: kmalloc_type). The kind must be one that has caches.
+    fn kmalloc_first(&self, bytes: u64, kind: spec::Kind) -> usize {
+        let copy = if kind.is_normal() && self.policy.t.kmalloc_random { copy_for(bytes) } else { 0 };
+        self.kmalloc_kinds[kind as usize].expect("a kind that has caches") + copy * self.kmalloc_classes
     }
 
     #[inline]

@@ -44,15 +44,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::geometry::Shape;
 use super::{CacheInfo, Counters, Destroyed, Live, Map, Placement, Prefilled, SlabAllocator, Stat};
 use crate::error::{Corruption, Error};
-use crate::machine::{Addr, Machine, PerCpu, SpinLock};
+use crate::machine::{Addr, Cpu, Machine, PerCpu, SpinLock};
 use crate::page::Pages;
-use crate::spec::{CacheId, CacheSpec, Object, Request};
+use crate::spec::{CacheId, CacheSpec, Kind, Object, Request};
 use crate::units::{CpuId, NodeId, round_up};
 
 use barn::Barn;
 pub use config::Config;
 use cpu::CpuSlab;
-use debug::DebugOption;
+use debug::{Debug, DebugOption};
 use node::Node;
 use order::{Asked, Layout, Limits, WORD};
 pub use policy::Policy;
@@ -70,6 +70,10 @@ struct Cache<M: Machine> {
     mark: u64,
     /// What the first creator asked for.
     spec: CacheSpec,
+    /// Kmalloc memory of this kind; [`Kind::Normal`] of other caches.
+    kind: Kind,
+    /// Debug flags asked for: by the debug option, later by writes.
+    debug: Debug,
     /// Names of the caches that were merged into this one.
     aliases: Vec<String>,
     layout: Layout,
@@ -151,7 +155,13 @@ pub struct Slub<'p, M: Machine> {
     caches: Vec<Cache<M>>,
     /// Kmalloc caches come first, so that the class of a size is its cache's id.
     kmalloc_classes: usize,
-    /// The same with the copies of every class, if there are any.
+    /// Further copies of the ordinary classes, behind these.
+    kmalloc_copies: std::ops::Range<usize>,
+    /// Where the classes of each kind begin, if it has caches.
+    kmalloc_kinds: [Option<usize>; 4],
+    /// There are copies or other kinds.
+    kmalloc_several: bool,
+    /// All kmalloc caches.
     kmalloc_caches: usize,
     large: PerCpu<M, Counters>,
     /// Nodes with memory in the order in which an allocation of each node visits them; the first is the local one.
@@ -172,7 +182,9 @@ impl<'p, M: Machine> Slub<'p, M> {
     /// Makes a cache without looking for one to share.
     fn add_cache(&mut self, spec: CacheSpec, kmalloc: bool) -> Result<CacheId, Error> {
         let (policy, shape) = (&self.per_cache.policy(&spec.name, self.policy), &self.shape);
-        let layout = Layout::new(self.asked(&spec, kmalloc), policy, shape)?;
+        let asked = self.asked(&spec, kmalloc);
+        let layout = Layout::new(asked, policy, shape)?;
+        let wanted_debug = asked.debug;
         let limits = Limits::new(&spec.name, &layout, policy, shape);
         let machine = self.pages.machine();
         let topology = machine.topology();
@@ -210,6 +222,8 @@ impl<'p, M: Machine> Slub<'p, M> {
             index,
             mark: word::owner_mark(index),
             spec,
+            kind: Kind::Normal,
+            debug: wanted_debug,
             aliases: Vec::new(),
             links: Links { offset: layout.offset, secret },
             permutation: draws.permutation(objects),
@@ -271,15 +285,16 @@ impl<'p, M: Machine> Slub<'p, M> {
         let checks = |s: &CacheSpec| self.debug.of(&s.name).checks;
         let fits = |c: &&Cache<M>| {
             let slot = c.layout.slot;
-            let copy = (self.kmalloc_classes..self.kmalloc_caches).contains(&c.index);
             !self.unmergeable(&c.spec)
                 && !c.is_destroyed()
-                && !copy
+                && !self.kmalloc_copies.contains(&c.index)
+                && !matches!(c.kind, Kind::Dma | Kind::Accounted)
                 && need <= slot
                 && slot - need < WORD
                 && slot.is_multiple_of(align)
                 && c.spec.reclaim_account == spec.reclaim_account
-                && (self.policy.debug_globs || checks(&c.spec) == checks(spec))
+                && !c.debug.unmergeable()
+                && (self.policy.debug_globs || c.debug.checks == checks(spec))
         };
         let found = match self.policy.t.merge_walk {
             MergeWalk::Newest => self.caches.iter().rev().find(fits),
@@ -312,20 +327,16 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
             shape: Shape::of_machine(topology.cpus(), memory),
             order_asked: config.order,
             caches: Vec::new(),
-            kmalloc_classes: 0,
+            kmalloc_classes: kmalloc::sizes(config.t.kmalloc_max).count(),
+            kmalloc_copies: 0..0,
+            kmalloc_kinds: [None; 4],
+            kmalloc_several: false,
             kmalloc_caches: 0,
             large: PerCpu::new(machine, |_| Counters::default()),
             zonelists: topology.node_ids().map(|n| topology.fallback(n)).collect(),
             cpu_pools: topology.cpu_ids().map(pool).collect(),
         };
-        for copy in 0..if config.t.kmalloc_random { kmalloc::COPIES } else { 1 } {
-            for size in kmalloc::sizes(config.t.kmalloc_max) {
-                let name = kmalloc::name(size, slub.policy.modern_layout, copy);
-                slub.add_cache(CacheSpec::new(name, size), true)?;
-            }
-        }
-        slub.kmalloc_classes = kmalloc::sizes(config.t.kmalloc_max).count();
-        slub.kmalloc_caches = slub.caches.len();
+        slub.make_kmalloc_caches(config)?;
         Ok(slub)
     }
     fn pages(&self) -> &'p Pages<'p, M> {
@@ -352,11 +363,23 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slub<'p, M> {
     fn kmalloc(&self, cpu: &M::Cpu, bytes: u64, want: Request) -> Option<Object> {
         self.kmalloc_any(cpu, bytes, want).map(Object::at)
     }
+    fn kmalloc_kinds(&self) -> Vec<Kind> {
+        let all = [Kind::Normal, Kind::Reclaimable, Kind::Dma, Kind::Accounted];
+        all.into_iter().filter(|kind| self.kmalloc_kinds[*kind as usize].is_some()).collect()
+    }
     fn kfree(&self, cpu: &M::Cpu, object: Object) {
         self.kfree_any(cpu, object.addr());
     }
     fn ksize(&self, cpu: &M::Cpu, object: &Object) -> u64 {
         self.usable(cpu, object.addr())
+    }
+    fn offline(&mut self, cpu: CpuId) {
+        let there = || self.caches.iter().filter(|cache| !cache.is_destroyed());
+        self.pages.machine().boot(|c| {
+            if c.id() == cpu {
+                there().for_each(|cache| self.flush(c, cache));
+            }
+        });
     }
     fn write_attribute(&mut self, cache: CacheId, attribute: &str, value: i64) -> Result<(), Error> {
         self.write(cache, attribute, value)
@@ -454,6 +477,8 @@ impl Draws {
 
 #[cfg(all(test, not(loom)))]
 mod examples;
+#[cfg(all(test, not(loom)))]
+mod invariants;
 #[cfg(all(test, loom))]
 mod loom;
 mod objects;

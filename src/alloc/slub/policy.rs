@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::alloc::Stat;
+use crate::spec::Kind;
 
 /// Largest buddy order.
 pub(super) const LARGEST_ORDER: u8 = crate::units::MAX_ORDER as u8 - 1;
@@ -384,6 +385,15 @@ pub struct Policy {
     pub modern_layout: bool,
     /// See [`KmallocAlign`].
     pub kmalloc_align: KmallocAlign,
+    /// Kinds of kmalloc that can have caches of their own, in the order in which they are made.
+    #[serde(skip)]
+    pub kmalloc_kinds: &'static [Kind],
+    /// Those of them that the recorded kernels have, as the parameter `kmalloc` has them.
+    #[serde(skip)]
+    pub kmalloc_built: &'static str,
+    /// What stands before the size in names of DMA caches.
+    #[serde(skip)]
+    pub kmalloc_dma: &'static str,
     /// See [`DebugPath`].
     pub debug_path: DebugPath,
     /// Names in the debug option end in `*` or are exact (6.1), instead of being prefixes.

@@ -1,7 +1,7 @@
 //! SLUB's directory of each cache in sysfs (slub.md §8.2): attributes with the kernel's text, and its event counts. Which
 //! there are is the release's matter. When no CPU runs.
 //!
-//! Left out: `shrink` and `validate`, which are there to be written to, and `alloc_calls` and `free_calls`, as objects are not
+//! Left out: `shrink` and `validate`, which are there to be written to (see [`super::write`]), and `alloc_calls` and `free_calls`, as objects are not
 //! tracked. A lab's constructor has no symbol: it is shown as the cache's name with `_ctor`.
 
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ use crate::alloc::tool::{Directory, Form, Kind, Report};
 use crate::alloc::{Counters, Stat};
 use crate::machine::Machine;
 use crate::page::Pages;
+use crate::spec::Kind as Memory;
 
 /// A count with those of its places that are not 0: `10 N0=7 N1=3`.
 pub(in crate::alloc) fn by_place(total: u64, letter: char, places: impl IntoIterator<Item = u64>) -> String {
@@ -116,7 +117,7 @@ impl<M: Machine> Cache<M> {
         put("ctor", if spec.ctor { format!("{}_ctor", spec.name) } else { String::new() });
         put("hwcache_align", flag(spec.hwcache_align));
         put("reclaim_account", flag(spec.reclaim_account));
-        put("cache_dma", flag(false));
+        put("cache_dma", flag(self.kind == Memory::Dma));
         put("destroy_by_rcu", flag(spec.typesafe_by_rcu));
         put("sanity_checks", flag(debug.checks));
         put("red_zone", flag(debug.red_zone));
@@ -163,11 +164,13 @@ impl<M: Machine> Slub<'_, M> {
             return None;
         }
         let mut letters = String::new();
+        letters.extend((cache.kind == Memory::Dma).then_some('d'));
         letters.extend(cache.spec.reclaim_account.then_some('a'));
-        letters.extend(cache.layout.debug.checks.then_some('F'));
+        letters.extend(self.debug.of(&cache.spec.name).checks.then_some('F'));
         // From 2.6.31 to 4.14: the memory checker may track it.
         let tracked = self.policy.t.order_search == OrderSearch::StepFrom16 && !self.policy.modern_layout;
         letters.extend(tracked.then_some('t'));
+        letters.extend((cache.kind == Memory::Accounted).then_some('A'));
         let dash = if letters.is_empty() { "" } else { "-" };
         Some(format!(":{letters}{dash}{:07}", cache.layout.slot))
     }

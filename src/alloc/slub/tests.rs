@@ -398,7 +398,7 @@ fn memory_that_runs_out_is_none_and_reclaim_finds_what_other_caches_keep() {
 
 #[test]
 fn attributes_are_written_as_the_release_allows() {
-    let writes: [(&str, &str, i64, Result<(), &str>); 14] = [
+    let writes: [(&str, &str, i64, Result<(), &str>); 34] = [
         ("2.6.24", "min_partial", 9, Err("since 2.6.30")),
         ("2.6.31", "min_partial", 99, Ok(())),
         ("6.1", "min_partial", 99, Ok(())),
@@ -413,6 +413,26 @@ fn attributes_are_written_as_the_release_allows() {
         ("6.1", "remote_node_defrag_ratio", 50, Ok(())),
         ("6.1", "min_partial", -1, Err("0 or more")),
         ("6.1", "colour", 1, Err("min_partial (since 2.6.30)")),
+        ("2.6.22", "sanity_checks", 1, Ok(())),
+        ("2.6.21-mm1", "trace", 1, Ok(())),
+        ("2.6.31", "trace", 1, Ok(())),
+        ("3.1", "sanity_checks", 1, Ok(())),
+        ("3.2", "trace", 1, Ok(())),
+        ("3.2", "trace", 2, Err("0 or 1")),
+        ("6.1", "sanity_checks", 1, Err("up to 5.8")),
+        ("7.1", "trace", 1, Err("up to 5.8")),
+        ("2.6.24", "red_zone", 1, Err("busy; free its objects and shrink it first")),
+        ("3.2", "poison", 1, Err("without slabs")),
+        ("2.6.27", "store_user", 0, Err("without slabs")),
+        ("2.6.22", "shrink", 1, Ok(())),
+        ("7.1", "shrink", 0, Err("1: any other value is invalid")),
+        ("3.2", "validate", 1, Ok(())),
+        ("6.1", "validate", 1, Err("a cache with debug flags")),
+        ("6.1", "validate", 2, Err("1: any other value")),
+        ("2.6.31", "alloc_slab", 0, Err("since 2.6.33")),
+        ("3.1", "alloc_slab", 0, Ok(())),
+        ("7.1", "sheaf_alloc", 1, Err("0, which clears")),
+        ("3.2", "sheaf_alloc", 0, Err("min_partial (since 2.6.30)")),
     ];
     for (era, attribute, value, expected) in writes {
         with_slub(2, 1, &config(json!({ "era": era })), |sim, slub| {
@@ -442,6 +462,84 @@ fn attributes_are_written_as_the_release_allows() {
     assert_eq!(after("6.1", "min_partial", 99, "min_partial"), 99);
     assert_eq!(after("6.1", "cpu_partial", 9, "cpu_partial_slabs"), 3);
     assert_eq!(after("3.1", "order", 3, "objs_per_slab"), 65);
+}
+
+#[test]
+fn debug_flags_written_to_an_empty_cache_change_its_slots_and_its_paths() {
+    for era in ["2.6.21-mm1", "2.6.22", "2.6.24", "2.6.25", "2.6.31", "3.1", "3.2"] {
+        with_slub(2, 1, &config(json!({ "era": era })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec::new("test", 100)).unwrap();
+            let slot = |slub: &mut Slub<'_, Sim>| slub.info(id).slot_size;
+            let plain = slot(slub);
+            let held = take(slub, sim, 0, id, 3);
+            give(slub, sim, 0, id, &held);
+            slub.write_attribute(id, "shrink", 1).unwrap();
+            for flag in ["red_zone", "poison", "store_user", "sanity_checks"] {
+                slub.write_attribute(id, flag, 1).unwrap();
+            }
+            assert_eq!(slub.sysfs(id).unwrap()["red_zone"], "1", "{era}");
+            let same = CacheSpec::new("boot", 100);
+            let boot = config(json!({ "era": era, "debug": "FZPU", "merge": false }));
+            let mut from_boot = 0;
+            with_slub(2, 1, &boot, |_, slub| {
+                let id = slub.create_cache(same.clone()).unwrap();
+                from_boot = slub.info(id).slot_size;
+            });
+            assert_eq!((slot(slub), slot(slub) > plain), (from_boot, true), "{era}");
+            let held = take(slub, sim, 0, id, 90);
+            give(slub, sim, 1, id, &held);
+            let counters = slub.counters(id);
+            let fast: u64 = counters.iter().map(|c| c.get(Stat::AllocFastpath)).sum();
+            let before = if era == "2.6.21-mm1" { 0 } else { 2 };
+            assert_eq!(fast, before, "{era}: a debugged cache has no fast path");
+            slub.verify().unwrap();
+            // No other cache shares it any more, and without its slabs it can be as before.
+            assert_ne!(slub.create_cache(CacheSpec::new("other", 100)).unwrap(), id);
+            slub.write_attribute(id, "shrink", 1).unwrap();
+            for flag in ["red_zone", "poison", "store_user", "sanity_checks"] {
+                slub.write_attribute(id, flag, 0).unwrap();
+            }
+            assert_eq!(slot(slub), plain, "{era}");
+            let held = take(slub, sim, 1, id, 90);
+            give(slub, sim, 0, id, &held);
+            slub.verify().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_removed_cpu_gives_up_its_slabs_and_sheaves() {
+    for era in ["2.6.22", "2.6.24", "3.2", "6.1", "6.8", "6.18", "7.1"] {
+        with_slub(2, 1, &config(json!({ "era": era, "merge": false })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec::new("maple_node", 256)).unwrap();
+            let held = take(slub, sim, 1, id, 200);
+            give(slub, sim, 1, id, &held[..150]);
+            slub.offline(CpuId(1));
+            let cpu = slub.caches[id.0 as usize].cpus.get_mut(CpuId(1));
+            assert_eq!((cpu.own(), cpu.list(), cpu.partial.len()), (None, None, 0), "{era}");
+            if let Some(sheaves) = &cpu.sheaves {
+                assert!(sheaves.main.objects.is_empty() && sheaves.spare.is_none(), "{era}");
+            }
+            slub.verify().unwrap();
+            give(slub, sim, 0, id, &held[150..]);
+            slub.verify().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_counter_is_cleared_alone_and_what_is_outstanding_stays_known() {
+    with_slub(1, 1, &config(json!({ "era": "6.1" })), |sim, slub| {
+        let id = slub.create_cache(CacheSpec::new("test", 100)).unwrap();
+        let held = take(slub, sim, 0, id, 90);
+        slub.write_attribute(id, "alloc_fastpath", 0).unwrap();
+        let counters = slub.counters(id);
+        assert_eq!(counters[0].get(Stat::AllocFastpath), 0);
+        assert!(counters[0].get(Stat::AllocSlowpath) > 0);
+        assert_eq!(slub.info(id).live_objects, 90);
+        give(slub, sim, 0, id, &held);
+        slub.verify().unwrap();
+    });
 }
 
 #[test]

@@ -39,8 +39,7 @@ impl<M: Machine> Slub<'_, M> {
         }
         let (policy, shape) = (self.policy, self.shape);
         for (i, (cache, slabs)) in self.caches.iter_mut().zip(owned).enumerate() {
-            let asked =
-                Asked { spec: &cache.spec, kmalloc: i < self.kmalloc_caches, debug: self.debug.of(&cache.spec.name) };
+            let asked = Asked { spec: &cache.spec, kmalloc: i < self.kmalloc_caches, debug: cache.debug };
             let fresh =
                 Layout::new(asked, &policy, &shape).map_err(|e| Corruption::new(&cache.spec.name, e.to_string()))?;
             // The order may have been changed at run time.

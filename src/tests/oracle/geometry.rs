@@ -110,3 +110,40 @@ fn slab_s_own_general_caches_are_those_of_the_kernel_reclaimable_ones_too() {
     }
     assert_eq!(rows.iter().filter(|r| get(r, "cache").starts_with("kmalloc-")).count(), known.len());
 }
+
+#[test]
+fn slub_s_own_kmalloc_caches_are_those_of_the_kernels_of_every_kind() {
+    use crate::alloc::{SlabAllocator, slub};
+    use crate::machine::Sim;
+    use crate::machine::presets::Machinery;
+    use crate::machine::sim::Schedule;
+    use crate::page::{PageModel, Pages};
+    use crate::spec::CacheId;
+    for (file, era, cpus, kinds) in [("geometry_slub.csv", "6.1", 1, 2), ("geometry_slub_host618.csv", "6.18", 2, 4)] {
+        let sim = Sim::new(&Machinery::for_topology(cpus, 1, super::MEMORY).unwrap(), Schedule::default()).unwrap();
+        let pages = Pages::new(&sim, PageModel::Stack).unwrap();
+        let mut slub = slub::Slub::new(&pages, &slub::Config::era(era).unwrap()).unwrap();
+        let rows = rows(file);
+        let recorded: Vec<_> = rows.iter().filter(|r| get(r, "cache").contains("kmalloc-")).collect();
+        assert_eq!((slub.kmalloc_kinds().len(), slub.cache_count()), (kinds, recorded.len()), "{era}");
+        for id in (0..slub.cache_count() as u32).map(CacheId) {
+            let (info, files) = (slub.info(id), slub.sysfs(id).expect("a cache"));
+            let row = recorded.iter().find(|r| get(r, "cache") == info.name);
+            let row = row.unwrap_or_else(|| panic!("{era}: {} is in no kernel", info.name));
+            for name in ["object_size", "align", "slab_size", "objs_per_slab", "order", "min_partial", "cpu_partial"] {
+                assert_eq!(files[name], get(row, name), "{era}: {name} of {}", info.name);
+            }
+            if row.iter().any(|(n, _)| n == "cache_dma") {
+                assert_eq!(
+                    (files["cache_dma"].as_str(), files["reclaim_account"].as_str()),
+                    (Some(get(row, "cache_dma")), Some(get(row, "reclaim_account"))),
+                    "{}",
+                    info.name
+                );
+            } else {
+                assert_eq!(files["reclaim_account"] == "1", number(get(row, "flags")) & 0x2_0000 != 0);
+            }
+        }
+        super::tallied(&format!("kmalloc/{file}"), "caches", recorded.len() as u64, recorded.len() as u64);
+    }
+}

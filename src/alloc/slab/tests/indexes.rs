@@ -223,3 +223,61 @@ fn a_bulk_allocation_gives_all_or_nothing() {
     assert_eq!(got, 100);
     assert_eq!(see(&mut slab, cache, &["active_exact"]), [0]);
 }
+
+#[test]
+fn a_random_list_hands_out_every_object_of_a_slab_in_another_order() {
+    for size in [64, 104, 200] {
+        let machine = machine(2, 1, 64);
+        let pages = Pages::new(&machine, PageModel::default()).unwrap();
+        let config = Config { freelist_random: true, merge: false, ..Config::era("6.1").unwrap() };
+        let mut slab = Slab::new(&pages, &config).unwrap();
+        let cache = slab.create_cache(CacheSpec { ctor: size == 200, ..CacheSpec::new("t", size) }).unwrap();
+        let num = slab.caches[cache.0 as usize].geometry.num as usize;
+        let objects = allocate(&slab, 0, cache, 2 * num);
+        let mut sorted = objects.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 2 * num, "{size}: no object twice");
+        let falling = objects[..num].windows(2).filter(|w| w[1] < w[0]).count();
+        assert!(falling > num / 4 && falling < 3 * num / 4, "{size}: {falling} of {num} steps go down");
+        slab.verify().unwrap();
+        release(&slab, 1, cache, &objects);
+        on(&machine, 0, |c| slab.shrink(c, cache));
+        slab.verify().unwrap();
+        assert_eq!(slab.report_info(cache.0 as usize).slabs, Some(0));
+    }
+}
+
+#[test]
+fn with_hardened_lists_the_object_on_top_of_the_array_is_not_freed_again() {
+    let machine = machine(2, 1, 64);
+    let pages = Pages::new(&machine, PageModel::default()).unwrap();
+    let config = Config { freelist_hardened: true, merge: false, ..Config::era("6.1").unwrap() };
+    let mut slab = Slab::new(&pages, &config).unwrap();
+    let cache = slab.create_cache(CacheSpec::new("t", 64)).unwrap();
+    let count = |slab: &mut Slab<Sim>, stat| slab.counters(cache).iter().map(|c| c.get(stat)).sum::<u64>();
+    let objects = allocate(&slab, 0, cache, 300);
+    release(&slab, 0, cache, &[objects[0], objects[0], objects[1]]);
+    assert_eq!((count(&mut slab, Stat::Warnings), count(&mut slab, Stat::Freehit)), (1, 2));
+    release(&slab, 0, cache, &objects[2..]);
+    // The other counts are those of a plain cache: 300 frees.
+    assert_eq!(count(&mut slab, Stat::Freehit) + count(&mut slab, Stat::Freemiss), 300);
+    assert!(count(&mut slab, Stat::Freemiss) > 0);
+    assert_eq!(slab.report_info(cache.0 as usize).live_objects, 0);
+    slab.verify().unwrap();
+}
+
+#[test]
+fn zeroing_what_was_constructed_warns_in_6_1() {
+    for (era, warnings) in [("2.6.24", 0), ("6.1", 1)] {
+        let machine = machine(1, 1, 64);
+        let pages = Pages::new(&machine, PageModel::default()).unwrap();
+        let mut slab = Slab::new(&pages, &Config::era(era).unwrap()).unwrap();
+        let cache = slab.create_cache(CacheSpec { ctor: true, ..CacheSpec::new("t", 64) }).unwrap();
+        on(&machine, 0, |c| {
+            slab.alloc(c, cache, Request { zero: true, ..Request::default() }).expect("memory");
+            slab.alloc(c, cache, Request::default()).expect("memory");
+        });
+        assert_eq!(slab.counters(cache)[0].get(Stat::Warnings), warnings, "{era}");
+    }
+}

@@ -15,7 +15,7 @@ mod tuning;
 use std::sync::Mutex;
 
 use super::*;
-use crate::alloc::ZERO_SIZE;
+use crate::alloc::{Stat, ZERO_SIZE};
 use crate::machine::Sim;
 use crate::machine::presets::Machinery;
 use crate::machine::sim::{Schedule, SimCpu};

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::alloc::Stat;
 
 #[test]
 fn random_operations_on_racing_cpus_keep_every_invariant() {

@@ -98,3 +98,66 @@ fn slabinfo_shows_the_statistics_when_they_are_on() {
     let line = "size-256             105    105    256   15    1 : tunables  120   60    8 : slabdata      7      7      0 : globalstat     105    105     7    0    0    0    0    0    0 : cpustat     93      7    100      0";
     assert!(lines.contains(&line), "{text}");
 }
+
+/// Counts of a cache that a removal changes.
+fn state(slab: &mut Slab<Sim>, cache: CacheId) -> serde_json::Value {
+    slab.report_state(cache.0 as usize)
+}
+
+#[test]
+fn a_removed_cpu_s_array_is_drained_and_free_limit_falls_by_a_batch() {
+    for era in Config::ERAS {
+        let machine = machine(4, 2, 64);
+        let pages = Pages::new(&machine, PageModel::default()).unwrap();
+        let mut slab = Slab::new(&pages, &Config { merge: false, ..Config::era(era).unwrap() }).unwrap();
+        let cache = slab.create_cache(CacheSpec::new("t", 128)).unwrap();
+        let objects = allocate(&slab, 1, cache, 40);
+        release(&slab, 1, cache, &objects);
+        let parked =
+            |slab: &mut Slab<Sim>, cpu: u16| slab.caches[cache.0 as usize].cpus.get_mut(CpuId(cpu)).array.len();
+        assert!(parked(&mut slab, 1) > 0);
+        let limit =
+            |slab: &mut Slab<Sim>, node: usize| state(slab, cache)["node"][node]["free_limit"].as_u64().unwrap();
+        let before = [limit(&mut slab, 0), limit(&mut slab, 1)];
+        slab.offline(CpuId(1));
+        assert_eq!(parked(&mut slab, 1), 0);
+        assert_eq!([limit(&mut slab, 0), limit(&mut slab, 1)], [before[0] - 60, before[1]], "{era}");
+        slab.verify().unwrap();
+        // A cache made later, and one that is tuned, know it too.
+        let later = slab.create_cache(CacheSpec::new("later", 128)).unwrap();
+        assert_eq!(state(&mut slab, later)["node"][0]["free_limit"], before[0] - 60);
+        slab.tune(cache, Tuning { limit: 120, batchcount: 60, sharedfactor: 8 }).unwrap();
+        assert_eq!(limit(&mut slab, 0), before[0] - 60);
+        slab.verify().unwrap();
+    }
+}
+
+#[test]
+fn the_last_cpu_of_a_node_takes_its_shared_and_alien_arrays_and_its_free_slabs_along() {
+    for era in Config::ERAS {
+        let machine = machine(4, 2, 64);
+        let pages = Pages::new(&machine, PageModel::default()).unwrap();
+        let mut slab = Slab::new(&pages, &Config { merge: false, ..Config::era(era).unwrap() }).unwrap();
+        let cache = slab.create_cache(CacheSpec::new("t", 128)).unwrap();
+        // CPU 3 frees objects of node 0, which wait in node 1's alien array, and 300 of its own.
+        let far = allocate(&slab, 0, cache, 5);
+        let own = allocate(&slab, 3, cache, 300);
+        release(&slab, 3, cache, &far);
+        release(&slab, 3, cache, &own);
+        let kept = allocate(&slab, 2, cache, 1);
+        slab.offline(CpuId(3));
+        slab.verify().unwrap();
+        slab.offline(CpuId(2));
+        slab.verify().unwrap();
+        let node = &mut slab.caches[cache.0 as usize].nodes[1];
+        assert!(node.alien.iter().all(Option::is_none));
+        let lists = node.lists.get_mut();
+        assert_eq!((lists.shared.is_none(), lists.free.len(), lists.partial.len()), (true, 0, 1), "{era}");
+        // What one of its CPUs had handed out is freed by another node's.
+        release(&slab, 0, cache, &kept);
+        on(&machine, 0, |c| slab.shrink(c, cache));
+        slab.verify().unwrap();
+        assert_eq!(slab.report_info(cache.0 as usize).slabs, Some(0));
+        assert_eq!(on(&machine, 0, |c| slab.destroy(c, cache)), Destroyed::default());
+    }
+}
