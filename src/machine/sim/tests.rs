@@ -11,6 +11,39 @@ fn opteron(schedule: Schedule) -> Sim {
     Sim::new(&m, schedule).unwrap()
 }
 
+#[test]
+fn a_wait_begins_with_the_access_in_vain_and_ends_before_the_one_that_takes_the_lock() {
+    for jitter_ps in [0, 40] {
+        let mut sim = opteron(Schedule { jitter_ps, ..Schedule::default() });
+        let addr = sim.reserve(64, NodeId(0));
+        let lock = SpinLock::<Sim, ()>::new(sim.lock("test", addr), ());
+        let (went, took) = (Mutex::new(0), Mutex::new(0));
+        sim.boot(|cpu| match cpu.id() {
+            CpuId(0) => {
+                let guard = lock.lock(cpu);
+                cpu.work(Instr(10_000));
+                drop(guard);
+            }
+            CpuId(1) => {
+                cpu.work(Instr(1_000));
+                let from = cpu.now().0;
+                let guard = lock.lock(cpu);
+                *went.lock().unwrap() = cpu.now().0 - from;
+                // The line is ours since the hand-off: another atomic access costs what the one that took the lock did.
+                let before = cpu.now().0;
+                cpu.touch(addr, Access::Rmw);
+                *took.lock().unwrap() = cpu.now().0 - before;
+                drop(guard);
+            }
+            _ => {}
+        });
+        let wait = sim.report().locks[0].wait_ps;
+        let (went, took) = (went.into_inner().unwrap(), took.into_inner().unwrap());
+        let drawn = went - took - wait;
+        assert!(wait > 0 && drawn <= jitter_ps, "{went} ps for a wait of {wait} and an access of {took}");
+    }
+}
+
 /// Every CPU adds to one counter under one lock, with work of different length in between.
 fn contend(schedule: Schedule) -> (u64, u64, Vec<LockReport>) {
     let mut sim = opteron(schedule);

@@ -224,6 +224,11 @@ impl Account {
         self.idle
     }
 
+    /// Time of all CPUs in the window spent waiting for locks of the class with this index.
+    pub(super) fn waiting(&self, class: usize) -> u64 {
+        self.locks.get(class).copied().unwrap_or(0)
+    }
+
     /// Every part with its time over all CPUs; `classes`: names of the lock classes.
     pub(super) fn parts(&mut self, classes: &[&'static str], clocks: &[u64]) -> Vec<(String, u64)> {
         for (cpu, clock) in clocks.iter().enumerate() {
