@@ -210,17 +210,29 @@ impl World {
         }
     }
 
+    /// What all waiters of a lock waited until now was for `holder`, who has released it.
+    fn account_waits(&mut self, id: usize, holder: usize) {
+        let (now, locks) = (self.clocks[holder], &mut self.locks);
+        let Record { class, waiters, .. } = &locks.records[id];
+        let mut sum = 0;
+        for waiter in waiters {
+            let from = &mut locks.accounted[usize::from(*waiter)];
+            if now > *from {
+                sum += self.account.inside(*from, now);
+                *from = now;
+            }
+        }
+        locks.waits[*class][holder].waited_for += sum;
+    }
+
     /// Passes a lock that `cpu` has just released on to a waiter, if there is one.
     fn hand_off(&mut self, cpu: usize, id: usize) {
-        let (now, class) = (self.clocks[cpu], self.locks.records[id].class);
-        for at in 0..self.locks.records[id].waiters.len() {
-            let waiter = usize::from(self.locks.records[id].waiters[at]);
-            self.account_wait(class, cpu, waiter, now);
-        }
-        let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
-        if rest.is_empty() {
+        if self.locks.records[id].waiters.is_empty() {
             return;
         }
+        self.account_waits(id, cpu);
+        let (now, class) = (self.clocks[cpu], self.locks.records[id].class);
+        let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
         let kind = self.locks.records[id].kind;
         let pick = if kind.is_fair() { 0 } else { self.nearest(cpu, &rest) };
         let winner = usize::from(rest.remove(pick));

@@ -156,6 +156,7 @@ impl Account {
     }
 
     /// How much of a stretch lies inside the window.
+    #[inline]
     pub(super) fn inside(&self, from: u64, to: u64) -> u64 {
         let (start, end) = self.window;
         to.min(end).saturating_sub(from.max(start))
