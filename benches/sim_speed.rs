@@ -68,41 +68,43 @@ fn arena_kib(pages: &Pages<'_, Sim>) -> u64 {
 /// Objects of each size that every CPU takes and gives back.
 const TAKEN: usize = 256;
 
-/// Memory that a world and its work take beyond the arena, and all that whole runs of tbench take.
+/// Memory of the whole process, beyond the arena, for a world in which every CPU takes and gives back objects; and all that
+/// whole runs of tbench take, the arena with it.
 fn memory(_: &mut Criterion) {
     for (machine, cpus) in [(SMALL, None), (LARGE, Some(160))] {
         let hardware = hardware(machine, cpus);
-        let cpus = hardware.cpus;
-        forget_peak();
-        let Some(before) = peak_kib() else { return println!("memory: this host does not say what is resident") };
-        let sim = Sim::new(&hardware, Schedule::default()).expect("a machine");
-        let pages = Pages::new(&sim, PageModel::HotCold).expect("memory");
-        let config = <slablab::alloc::slub::Config as Configuration>::era("2.6.24").expect("an era");
-        let mut alloc = slablab::alloc::slub::Slub::new(&pages, &config).expect("an allocator");
-        let start = peak_kib().unwrap_or(0) - before;
-        let sizes = [64, 256, 1024, 2048];
-        let caches = sizes.map(|size| alloc.create_cache(CacheSpec::new("memory", size)).expect("a cache"));
-        sim.boot(|cpu| {
-            for cache in caches {
-                let take = |_| alloc.alloc(cpu, cache, Request::default()).expect("memory");
-                let held: Vec<_> = (0..TAKEN).map(take).collect();
-                held.into_iter().for_each(|object| alloc.free(cpu, cache, object));
-            }
-        });
-        let (all, arena) = (peak_kib().unwrap_or(0) - before, arena_kib(&pages));
+        let Some((all, arena)) = world_kib(&hardware) else {
+            return println!("memory: this host does not say what is resident");
+        };
+        let (cpus, beyond) = (hardware.cpus, all.saturating_sub(arena));
         println!(
-            "memory, {machine}, {cpus} CPUs: world {start} KiB at its start; after {TAKEN} objects of {sizes:?} bytes"
+            "memory, {machine}, {cpus} CPUs, {TAKEN} objects of each size: {beyond} KiB beyond {arena} of the arena"
         );
-        println!("  on every CPU {all} KiB, {arena} of them arena: {} KiB beyond the arena", all.saturating_sub(arena));
-        drop(alloc);
         for allocator in ["slab", "slub", "slob", "slqb"] {
             forget_peak();
-            let before = peak_kib().unwrap_or(0);
             run(&tbench_of(allocator, machine, cpus), &Cancel::default()).expect("a run");
-            let all = peak_kib().unwrap_or(0) - before;
+            let all = peak_kib().unwrap_or(0);
             println!("memory, {machine}, {cpus} CPUs, tbench with {allocator}: {all} KiB, arena included");
         }
     }
+}
+
+/// Highest resident memory and arena, in KiB, of a world of `hardware` whose CPUs have had objects.
+fn world_kib(hardware: &Machinery) -> Option<(u64, u64)> {
+    forget_peak();
+    let sim = Sim::new(hardware, Schedule::default()).expect("a machine");
+    let pages = Pages::new(&sim, PageModel::HotCold).expect("memory");
+    let config = <slablab::alloc::slub::Config as Configuration>::era("2.6.24").expect("an era");
+    let mut alloc = slablab::alloc::slub::Slub::new(&pages, &config).expect("an allocator");
+    let caches = [64, 256, 1024, 2048].map(|size| alloc.create_cache(CacheSpec::new("memory", size)).expect("a cache"));
+    sim.boot(|cpu| {
+        for cache in caches {
+            let take = |_| alloc.alloc(cpu, cache, Request::default()).expect("memory");
+            let held: Vec<_> = (0..TAKEN).map(take).collect();
+            held.into_iter().for_each(|object| alloc.free(cpu, cache, object));
+        }
+    });
+    Some((peak_kib()?, arena_kib(&pages)))
 }
 
 fn tbench(c: &mut Criterion) {
