@@ -476,8 +476,9 @@ def _figure(name: str, value: Value, has: Mapping[str, Any]) -> None:
     words = isinstance(has["value"], str)
     good = isinstance(value, str) if words else isinstance(value, int | float) and not isinstance(value, bool)
     if not good:
-        kind = "a word" if words else "a number"
-        raise refused(f"machine.{name}", shown(value), f"{kind} ({has['unit']}), as {shown(has['value'])}")
+        like = shown(has["value"]) if words else f"{has['value']:g}"
+        unit = f" ({has['unit']})" if has["unit"] else ""
+        raise refused(f"machine.{name}", shown(value), f"{'a word' if words else 'a number'}{unit}, as {like}")
 
 
 @config

@@ -98,7 +98,14 @@ class Result:
         return self._frame("stats")
 
     def locks(self) -> pd.DataFrame:
-        """One row per lock: acquisitions, and who waited how long."""
+        """One row per class of locks: how often taken, and what was waited for it.
+
+        Times `acquired`, times the taker had to wait (`contended`), and nanoseconds waited over all CPUs (`wait_ns`):
+        the part "waiting for ..." of `time()`, to the picosecond, and the sum of `waits()` over the CPUs.
+        `lock_wait_pct` of the summary is the sum over the locks as a share of CPUs x measured time. A wait begins with
+        the access that finds the lock taken and ends when the CPU goes on to take it; the access that takes it is none
+        of it.
+        """
         return self._frame("locks")
 
     def pages(self) -> pd.DataFrame:

@@ -54,6 +54,9 @@ def test_caches_locks_and_pages_are_frames(one: sl.Result):
     assert {"cache", "object_size", "slot_size", "order", "objects_per_slab", "slabs"} <= set(caches.columns)
     assert (caches["slot_size"] >= caches["object_size"]).all()
     assert {"lock", "acquired", "contended", "wait_ns"} <= set(one.locks().columns)
+    time = one.time().set_index("part")["time_ps"]
+    for lock, wait in one.locks().set_index("lock")["wait_ns"].items():
+        assert round(1000 * wait) == time.get(f"waiting for {lock}", 0)
     assert sorted(set(one.pages()["order"])) == list(range(11))
 
 

@@ -239,7 +239,8 @@ pub struct LockReport {
     pub acquired: u64,
     /// Times the taker had to wait.
     pub contended: u64,
-    /// Time spent waiting, in picoseconds over all CPUs.
+    /// Time spent waiting inside the measured time, in picoseconds over all CPUs: the part "waiting for `class`" of
+    /// [`Report::time`]. Zero on Native.
     pub wait_ps: u64,
 }
 

@@ -134,9 +134,12 @@ mod tests {
 
     #[test]
     fn buddyinfo_prints_six_columns_per_order_each_with_a_blank_behind() {
-        let text = buddyinfo_text(&[[400, 200, 50, 10, 2, 1, 0, 0, 0, 0, 0]]);
-        let line =
-            "Node 0, zone   Normal    400    200     50     10      2      1      0      0      0      0      0 \n";
-        assert_eq!(text, line);
+        let text =
+            buddyinfo_text(&[[400, 200, 50, 10, 2, 1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 2, 1, 1, 0, 1, 1, 1_234_567]]);
+        let lines = [
+            "Node 0, zone   Normal    400    200     50     10      2      1      0      0      0      0      0 \n",
+            "Node 1, zone   Normal      1      1      1      0      2      1      1      0      1      1 1234567 \n",
+        ];
+        assert_eq!(text, lines.concat());
     }
 }

@@ -101,6 +101,28 @@ fn a_merge_goes_on_while_the_buddy_is_free_and_puts_the_block_at_the_head() {
     });
 }
 
+/// §13.3: block, its buddy, and whether they become one.
+#[test]
+fn a_block_merges_with_its_free_buddy_unless_it_is_of_the_largest_order() {
+    for (pfn, order, buddy, after) in [
+        (5, 0, 4, "o1:[4]"),
+        (6, 1, 4, "o2:[4]"),
+        (12, 2, 8, "o3:[8]"),
+        (24, 3, 16, "o4:[16]"),
+        (1025, 0, 1024, "o1:[1024]"),
+        (1026, 1, 1024, "o2:[1024]"),
+        (1536, 9, 1024, "o10:[1024]"),
+        (1024, 10, 0, "o10:[1024 0]"),
+        (4096, 10, 5120, "o10:[4096 5120]"),
+    ] {
+        with_zone(|zone, c| {
+            zone.give(c, Pfn(buddy), Order(order));
+            zone.give(c, Pfn(pfn), Order(order));
+            assert_eq!((lists(zone, c).as_str(), zone.merges), (after, u64::from(order < 10)), "{pfn}/{order}");
+        });
+    }
+}
+
 #[test]
 fn eight_single_frees_of_an_aligned_block_make_seven_merges_in_any_order() {
     for (order, merges, after_four) in [
@@ -198,6 +220,12 @@ fn give(machine: &Sim, pages: &Pages<Sim>, cpu: u16, n: usize, held: &Mutex<Vec<
     });
 }
 
+/// Pages on CPU 0's list of node 0.
+fn listed(pages: &mut Pages<Sim>) -> u32 {
+    pages.cpus.get_mut(CpuId(0)).sets[0].count
+}
+
+/// §13.9, the sequence.
 #[test]
 fn the_hot_list_refills_and_returns_in_batches_of_31_around_186() {
     let machine = sim(2, 1, 1024, Schedule::default());
@@ -210,11 +238,18 @@ fn the_hot_list_refills_and_returns_in_batches_of_31_around_186() {
         take(&machine, &pages, 0, n, &held);
         assert_eq!(pages.stats().pcp_refill, refills);
     }
+    assert_eq!(listed(&mut pages), 24, "after 100 allocations");
     let mut freed = 0;
     for (at, returns) in [(161, 0), (162, 1), (192, 1), (193, 2), (224, 3), (255, 4), (286, 5), (300, 5)] {
         give(&machine, &pages, 0, at - freed, &held);
         freed = at;
         assert_eq!(pages.stats().pcp_return, returns, "free {at}");
+        let count = match at {
+            162 | 193 | 224 | 255 | 286 => 155,
+            161 | 192 => 185,
+            _ => 169,
+        };
+        assert_eq!(listed(&mut pages), count, "free {at}");
     }
     let s = pages.stats();
     assert_eq!((s.pages_refilled, s.pages_returned, s.zone_lock), (4 * 31, 5 * 31, 9));

@@ -268,7 +268,7 @@ impl Gathered {
                 ("lock".into(), Column::Str(report.locks.iter().map(|l| l.class.to_string()).collect())),
                 ("acquired".into(), column(&|l| l.acquired)),
                 ("contended".into(), column(&|l| l.contended)),
-                ("wait_ns".into(), column(&|l| l.wait_ps / 1000)),
+                ("wait_ns".into(), Column::F64(report.locks.iter().map(|l| l.wait_ps as f64 / 1000.0).collect())),
             ],
         });
     }

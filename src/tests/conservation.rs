@@ -76,3 +76,29 @@ fn who_waits_for_a_lock_is_waited_for_by_nobody_else() {
         }
     }
 }
+
+#[test]
+fn what_the_locks_report_as_waiting_is_their_part_of_time_to_the_picosecond() {
+    for kind in ["dec-and-test", "ticket", "mcs"] {
+        let machine = json!({ "name": "opteron-2x4-2007", "cpus": 8, "locks": kind });
+        for allocator in ["slab", "slub", "slob", "slqb"] {
+            let result = result(&machine, allocator);
+            let (locks, time) = (&result["frames"]["locks"], &result["frames"]["time"]);
+            let (names, waits) = (column(locks, "lock", Value::as_str), column(locks, "wait_ns", Value::as_f64));
+            let waits: Vec<u64> = waits.iter().map(|ns| (ns * 1000.0).round() as u64).collect();
+            let parts = column(time, "part", Value::as_str).into_iter().zip(column(time, "time_ps", Value::as_u64));
+            let booked: Vec<(&str, u64)> =
+                parts.filter_map(|(p, ps)| Some((p.strip_prefix("waiting for ")?, ps))).collect();
+            for (lock, wait) in names.iter().zip(&waits) {
+                let part = booked.iter().find(|b| b.0 == *lock).map_or(0, |b| b.1);
+                assert_eq!(*wait, part, "{allocator} with {kind} locks: {lock}");
+            }
+            let sum: u64 = waits.iter().sum();
+            assert_eq!(sum, booked.iter().map(|b| b.1).sum::<u64>(), "{allocator} with {kind} locks");
+            assert!(sum > 0, "{allocator} with {kind} locks: nobody waited");
+            let cpu_ps = 8.0 * result["summary"]["elapsed_s"].as_f64().unwrap() * 1e12;
+            let pct = result["summary"]["lock_wait_pct"].as_f64().unwrap();
+            assert!((pct - 100.0 * sum as f64 / cpu_ps).abs() < 1e-9, "{allocator} with {kind} locks: {pct} %");
+        }
+    }
+}

@@ -167,7 +167,7 @@ impl Machinery {
             known.push("native");
             return Err(Error::unknown("machine", name, &known));
         };
-        Machinery::of(&file.name, file.values.clone(), overrides, cpus, placement)
+        Machinery::of(&file.name, file.values.clone(), overrides, cpus, placement).map_err(|e| as_given(e, overrides))
     }
 
     /// A machine of a file: `given` is its table of values (JSON), the rest as for a preset.
@@ -183,7 +183,7 @@ impl Machinery {
             let right = "a name of its own: there is a machine of this name with other figures";
             return Err(Error::new("machine", format!("{name:?}"), right));
         }
-        Machinery::of(name, values, overrides, cpus, placement)
+        Machinery::of(name, values, overrides, cpus, placement).map_err(|e| as_given(e, overrides))
     }
 
     fn of(
@@ -355,13 +355,23 @@ impl Machinery {
 /// Refuses a value that figure `key` cannot have: of another kind than `like`, negative, or too large.
 fn acceptable(key: &str, value: &Scalar, like: &Value) -> Result<(), Error> {
     if matches!(value, Scalar::Number(n) if !(0.0..=MAX_FIGURE).contains(n)) {
-        return Err(Error::new(format!("machine.{key}"), scalar(value), "a number from 0 or more to a billion"));
+        return Err(Error::new(format!("machine.{key}"), scalar(value), "a number, 0 to a billion"));
     }
     if std::mem::discriminant(&like.value) != std::mem::discriminant(value) {
         let right = format!("the kind of {}", scalar(&like.value));
         return Err(Error::new(format!("machine.{key}"), scalar(value), right));
     }
     Ok(())
+}
+
+/// Names the parameter of an error as the user did, who may know the figure by its other name.
+fn as_given(mut e: Error, overrides: &BTreeMap<String, Scalar>) -> Error {
+    let given =
+        |(alias, key): &&(&str, &str)| e.parameter == format!("machine.{key}") && overrides.contains_key(*alias);
+    if let Some((alias, _)) = ALIASES.iter().find(given) {
+        e.parameter = format!("machine.{alias}");
+    }
+    e
 }
 
 /// A value as the user would write it.
@@ -445,7 +455,17 @@ mod tests {
         assert_eq!((t.nodes(), t.cpus_on(NodeId(0)), t.cpus_on(NodeId(7))), (8, 6, 6));
         assert_eq!(order(&[("memory", 4.0)]).unwrap().node_bytes().unwrap(), 2 << 30);
         assert_eq!(order(&[("clock_ghz", 3.0), ("l2_kb", 1024.0)]).unwrap().number("l2").unwrap(), 1024.0);
-        assert!(order(&[("sockets", 2.0), ("nodes", 3.0)]).unwrap_err().to_string().contains("machine.numa_nodes = 3"));
+        // A figure is refused by the name it was given.
+        for (set, refused) in [
+            (&[("sockets", 2.0), ("nodes", 3.0)][..], "machine.nodes = 3: "),
+            (&[("sockets", 2.0), ("numa_nodes", 3.0)], "machine.numa_nodes = 3: "),
+            (&[("clock_ghz", 0.0)], "machine.clock_ghz = 0: "),
+            (&[("l2_kb", -5.0)], "machine.l2_kb = -5: "),
+            (&[("threads_per_core", 0.0)], "machine.threads_per_core = 0: "),
+        ] {
+            let e = order(set).unwrap_err().to_string();
+            assert!(e.starts_with(refused), "{e}");
+        }
     }
 
     #[test]
@@ -503,7 +523,7 @@ mod tests {
             ("mem_local", changed("unit", json!("us")), "machine.mem_local.unit = \"us\": \"ns\""),
             ("mem_local", changed("confidence", json!("sure")), "machine.mem_local.confidence"),
             ("mem_local", changed("sorce", json!("x")), "did you mean \"source\""),
-            ("mem_local", changed("value", json!(-95)), "machine.mem_local = -95: a number from 0"),
+            ("mem_local", changed("value", json!(-95)), "machine.mem_local = -95: a number, 0 to a billion"),
             ("mem_local", changed("value", json!(0)), "machine.mem_local = 0: more than 0"),
             ("mem_local", changed("value", json!("fast")), "machine.mem_local = \"fast\": the kind of"),
             ("mem_local", json!(95), "machine.mem_local = 95: a table"),
@@ -535,7 +555,7 @@ mod tests {
             ("numa_nodes", 3.0, "machine.numa_nodes"),
             ("arena_per_node", 3.0, "at least 8 MiB"),
             ("l2_latt", 3.0, "did you mean \"l2_lat\""),
-            ("mem_local", -1.0, "0 or more"),
+            ("mem_local", -1.0, "0 to a billion"),
             ("smt", 3.0, "machine.smt = 3: a whole number, 1..2"),
             ("memoryless_nodes", 2.0, "fewer than the 2 nodes"),
             ("cores_per_socket", 97.0, "at most 192 CPUs"),

@@ -457,10 +457,10 @@ impl Coherence {
         Self::transfer(cost, self.distance(a, b))
     }
 
-    /// Counts `lines` of user memory as filled into the first- and second-level cache.
+    /// Counts `lines` of user memory as filled into the first- and second-level cache, from the last-level one.
     pub(super) fn footprint(&mut self, cpu: usize, lines: u32) {
         if let Some(exact) = &mut self.exact {
-            exact.footprint(cpu, lines);
+            exact.footprint(cpu, lines, false);
         }
         self.fill(cpu, Level::Llc, lines);
     }
@@ -476,7 +476,8 @@ impl Coherence {
     }
 
     /// Charges a payload copy: one record per page, lines × latency / MLP for what is not in the own caches, plus
-    /// the copy itself at the hot rate. The user's side of the copy is taken to be hot; both sides fill the caches.
+    /// the copy itself at the hot rate. The user's side of the copy is taken to be hot in the second-level cache: it costs
+    /// nothing more, and fills the first-level one.
     /// A copy longer than a page is charged on the record of its first page.
     pub(super) fn copy(&mut self, cost: &CostModel, cpu: usize, addr: Addr, bytes: u64, write: bool, now: u64) -> u64 {
         let page = (addr.0 / PAGE_SIZE) as usize;
@@ -519,7 +520,7 @@ impl Coherence {
                 }
                 exact.touch(cpu, line);
             }
-            exact.footprint(cpu, n as u32);
+            exact.footprint(cpu, n as u32, true);
         }
         let bus = if cost.bus_line > 0 && matches!(level, Level::Llc | Level::Memory) {
             let other = (used && owner != cpu && level == Level::Llc).then_some(owner);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use super::World;
 use super::fiber::SimCpu;
-use super::time::Part;
+use super::time::{Account, Part};
 use crate::machine::{Access, Addr, Cpu, LockReport, Path, RawLock, WaitReport};
 use crate::units::CpuId;
 
@@ -73,7 +73,7 @@ struct Record {
 #[derive(Default)]
 pub(super) struct LockTable {
     records: Vec<Record>,
-    /// By class; a class is named once.
+    /// By class; a class is named once. Their `wait_ps` stays 0: what was waited is in the account of time.
     reports: Vec<LockReport>,
     bits: HashMap<u64, usize>,
     /// By class and CPU: how long the CPU waited for such locks, and how long others waited for it.
@@ -82,7 +82,8 @@ pub(super) struct LockTable {
     accounted: Vec<u64>,
 }
 
-/// Waiting of one CPU and for one CPU, in picoseconds. The waiter books the first from its own clock when it goes on; the
+/// Waiting of one CPU and for one CPU, in picoseconds: from the first access that finds the lock taken until the CPU goes
+/// on, further accesses in vain among it. The access that takes the lock is none of it. The waiter books the first from its own clock when it goes on; the
 /// holders book the second, each for the stretch until its release. Over all CPUs of a class both are the same time.
 #[derive(Clone, Copy, Default)]
 struct Waits {
@@ -126,8 +127,10 @@ impl LockTable {
         self.bits.insert(addr.0, id);
         id
     }
-    pub(super) fn report(&self) -> Vec<LockReport> {
-        self.reports.clone()
+    /// Counts of each class, with what `account` has put down as waiting for it.
+    pub(super) fn report(&self, account: &Account) -> Vec<LockReport> {
+        let with = |(class, r): (usize, &LockReport)| LockReport { wait_ps: account.waiting(class), ..r.clone() };
+        self.reports.iter().enumerate().map(with).collect()
     }
     /// Who waited and who was waited for, by class and CPU: those that did.
     pub(super) fn waits(&self) -> Vec<WaitReport> {
@@ -153,7 +156,7 @@ impl LockTable {
     }
     pub(super) fn reset(&mut self) {
         for r in &mut self.reports {
-            (r.acquired, r.contended, r.wait_ps) = (0, 0, 0);
+            (r.acquired, r.contended) = (0, 0);
         }
     }
     /// Held locks and their waiters, for the report of a deadlock.
@@ -168,6 +171,7 @@ impl LockTable {
 }
 
 /// What `attempt` decided.
+#[derive(Clone, Copy)]
 enum Attempt {
     Taken,
     /// Free only in the future: try again (fair kinds: it is ours) at this time.
@@ -206,17 +210,29 @@ impl World {
         }
     }
 
+    /// What all waiters of a lock waited until now was for `holder`, who has released it.
+    fn account_waits(&mut self, id: usize, holder: usize) {
+        let (now, locks) = (self.clocks[holder], &mut self.locks);
+        let Record { class, waiters, .. } = &locks.records[id];
+        let mut sum = 0;
+        for waiter in waiters {
+            let from = &mut locks.accounted[usize::from(*waiter)];
+            if now > *from {
+                sum += self.account.inside(*from, now);
+                *from = now;
+            }
+        }
+        locks.waits[*class][holder].waited_for += sum;
+    }
+
     /// Passes a lock that `cpu` has just released on to a waiter, if there is one.
     fn hand_off(&mut self, cpu: usize, id: usize) {
-        let (now, class) = (self.clocks[cpu], self.locks.records[id].class);
-        for at in 0..self.locks.records[id].waiters.len() {
-            let waiter = usize::from(self.locks.records[id].waiters[at]);
-            self.account_wait(class, cpu, waiter, now);
-        }
-        let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
-        if rest.is_empty() {
+        if self.locks.records[id].waiters.is_empty() {
             return;
         }
+        self.account_waits(id, cpu);
+        let (now, class) = (self.clocks[cpu], self.locks.records[id].class);
+        let mut rest = std::mem::take(&mut self.locks.records[id].waiters);
         let kind = self.locks.records[id].kind;
         let pick = if kind.is_fair() { 0 } else { self.nearest(cpu, &rest) };
         let winner = usize::from(rest.remove(pick));
@@ -228,7 +244,8 @@ impl World {
         }
         let line = record.addr.line() as usize;
         self.memory.hand_over(winner, line);
-        let at = now + delay;
+        // The winner may still be paying for the access that found the lock taken.
+        let at = (now + delay).max(self.clocks[winner]);
         self.account_wait(class, cpu, winner, at);
         self.resume_at(winner, at, Part::Lock(class));
     }
@@ -261,23 +278,28 @@ impl SimCpu {
     pub(super) fn acquire(&self, id: usize) {
         self.interact();
         let me = self.index();
-        let since = self.with(|w| w.clocks[me]);
+        let class = self.with(|w| w.locks.records[id].class);
         let mut waited = false;
         loop {
-            let attempt = self.with(|w| {
-                // The attempt is decided now; its atomic access, which pulls the line here, is paid whatever it finds.
+            let (attempt, since) = self.with(|w| {
+                // The attempt is decided now; its atomic access, which pulls the line here, is paid whatever it finds: by
+                // the wait if it finds the lock taken.
+                let since = w.clocks[me];
                 let attempt = w.attempt(me, id, waited);
                 let addr = w.locks.records[id].addr;
-                w.touch(me, addr, Access::Rmw);
-                w.locks.accounted[me] = w.clocks[me];
-                attempt
+                match attempt {
+                    Attempt::Taken => w.touch(me, addr, Access::Rmw),
+                    Attempt::Later(_) | Attempt::Queued => w.touch_for(me, addr, Access::Rmw, Part::Lock(class)),
+                }
+                w.locks.accounted[me] = since;
+                (attempt, since)
             });
-            let asleep = self.with(|w| w.clocks[me]);
             match attempt {
                 Attempt::Taken => break,
                 Attempt::Later(time) => self.with(|w| {
-                    let Record { kind, class, last, .. } = w.locks.records[id];
-                    let at = time + w.hand_off_delay(kind, usize::from(last), me, &[]);
+                    let Record { kind, last, .. } = w.locks.records[id];
+                    let delay = w.hand_off_delay(kind, usize::from(last), me, &[]);
+                    let at = (time + delay).max(w.clocks[me]);
                     w.account_wait(class, usize::from(last), me, at);
                     w.resume_at(me, at, Part::Lock(class));
                 }),
@@ -288,20 +310,12 @@ impl SimCpu {
             if self.with(|w| w.dead) {
                 return;
             }
-            self.with(|w| {
-                let class = w.locks.records[id].class;
-                w.locks.waits[class][me].waited += w.account.inside(asleep, w.clocks[me]);
-            });
+            self.with(|w| w.locks.waits[class][me].waited += w.account.inside(since, w.clocks[me]));
         }
         self.with(|w| {
-            let class = w.locks.records[id].class;
-            let now = w.clocks[me];
             let report = &mut w.locks.reports[class];
             report.acquired += 1;
-            if waited {
-                report.contended += 1;
-                report.wait_ps += now - since;
-            }
+            report.contended += u64::from(waited);
             if report.class != BIT_CLASS {
                 w.account.reached(me, Path::List);
             }

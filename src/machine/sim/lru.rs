@@ -95,10 +95,8 @@ impl Exact {
 
     /// `cpu` uses a line: it is in all its levels then.
     pub(super) fn touch(&mut self, cpu: usize, line: usize) {
-        self.bring(cpu, line as u64);
-    }
-    fn bring(&mut self, cpu: usize, line: u64) {
         let [l1, l2, llc] = self.of[cpu];
+        let line = line as u64;
         self.l1[l1].touch(line);
         self.l2[l2].touch(line);
         self.llc[llc].touch(line);
@@ -112,11 +110,16 @@ impl Exact {
         self.llc[llc].drop_line(line as u64);
     }
 
-    /// `cpu` uses `lines` lines of memory that nobody names.
-    pub(super) fn footprint(&mut self, cpu: usize, lines: u32) {
+    /// `cpu` uses `lines` lines of memory that nobody names. They come into its first-level cache, and into the second-level
+    /// one unless they are `hot` there: what the fill counts count too, so that the two rules see the same memory.
+    pub(super) fn footprint(&mut self, cpu: usize, lines: u32, hot: bool) {
+        let [l1, l2, _] = self.of[cpu];
         for _ in 0..lines {
             self.foreign = (self.foreign + 1) % FOREIGN_SPAN;
-            self.bring(cpu, FOREIGN + self.foreign);
+            self.l1[l1].touch(FOREIGN + self.foreign);
+            if !hot {
+                self.l2[l2].touch(FOREIGN + self.foreign);
+            }
         }
     }
 }

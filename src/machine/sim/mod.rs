@@ -207,7 +207,7 @@ impl Machine for Sim {
     fn report(&mut self) -> Report {
         let w = self.world.get_mut();
         Report {
-            locks: w.locks.report(),
+            locks: w.locks.report(&w.account),
             waits: w.locks.waits(),
             time: w.account.parts(&w.locks.classes(), &w.clocks),
             latencies: w.account.latencies(),
@@ -279,6 +279,21 @@ impl World {
     /// Charges one access of `cpu` to the line of `addr`.
     #[inline]
     fn touch(&mut self, cpu: usize, addr: Addr, access: super::Access) {
+        let ps = self.access(cpu, addr, access);
+        let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);
+        self.spend_on_line(cpu, ps, moved);
+    }
+
+    /// Charges one access to `part`, whether a line moved or not.
+    fn touch_for(&mut self, cpu: usize, addr: Addr, access: super::Access, part: Part) {
+        let ps = self.access(cpu, addr, access);
+        self.memory.moved = false;
+        self.advance(cpu, ps, part);
+    }
+
+    /// Accesses the line of `addr`, and says what that costs.
+    #[inline]
+    fn access(&mut self, cpu: usize, addr: Addr, access: super::Access) -> u64 {
         if let Some(watch) = &mut self.watch
             && self.account.under_way(cpu)
         {
@@ -286,9 +301,7 @@ impl World {
         }
         self.tally.accesses[access as usize] += 1;
         let cost = figures(&self.governor, &self.cost, cpu);
-        let ps = self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu]);
-        let moved = std::mem::take(&mut self.memory.moved).then_some(addr.line() as usize);
-        self.spend_on_line(cpu, ps, moved);
+        self.memory.access(cost, cpu, addr.line() as usize, access, self.clocks[cpu])
     }
 
     /// Adds the `ps` of an access: a transfer if a line `moved`, time of the section otherwise.

@@ -6,9 +6,44 @@ use crate::machine::presets::Placement;
 use crate::machine::{Access, Cpu, LockReport, SpinLock, Wakeup};
 use crate::units::{CpuId, Instr, Picos};
 
+mod residency;
+
 fn opteron(schedule: Schedule) -> Sim {
     let m = Machinery::preset("opteron-2x4-2007", &BTreeMap::new(), None, Placement::Spread).unwrap();
     Sim::new(&m, schedule).unwrap()
+}
+
+#[test]
+fn a_wait_begins_with_the_access_in_vain_and_ends_before_the_one_that_takes_the_lock() {
+    for jitter_ps in [0, 40] {
+        let mut sim = opteron(Schedule { jitter_ps, ..Schedule::default() });
+        let addr = sim.reserve(64, NodeId(0));
+        let lock = SpinLock::<Sim, ()>::new(sim.lock("test", addr), ());
+        let (went, took) = (Mutex::new(0), Mutex::new(0));
+        sim.boot(|cpu| match cpu.id() {
+            CpuId(0) => {
+                let guard = lock.lock(cpu);
+                cpu.work(Instr(10_000));
+                drop(guard);
+            }
+            CpuId(1) => {
+                cpu.work(Instr(1_000));
+                let from = cpu.now().0;
+                let guard = lock.lock(cpu);
+                *went.lock().unwrap() = cpu.now().0 - from;
+                // The line is ours since the hand-off: another atomic access costs what the one that took the lock did.
+                let before = cpu.now().0;
+                cpu.touch(addr, Access::Rmw);
+                *took.lock().unwrap() = cpu.now().0 - before;
+                drop(guard);
+            }
+            _ => {}
+        });
+        let wait = sim.report().locks[0].wait_ps;
+        let (went, took) = (went.into_inner().unwrap(), took.into_inner().unwrap());
+        let drawn = went - took - wait;
+        assert!(wait > 0 && drawn <= jitter_ps, "{went} ps for a wait of {wait} and an access of {took}");
+    }
 }
 
 /// Every CPU adds to one counter under one lock, with work of different length in between.
@@ -336,27 +371,4 @@ fn a_polling_cpu_wakes_sooner_and_a_deep_sleeper_later() {
     };
     // Sending 250 ns and 1.6 µs to run; C6 197 µs more than C1; polling 0.4 µs and a line.
     assert_eq!([woken_after("c1"), woken_after("deep"), woken_after("poll")], [1, 198, 0]);
-}
-
-#[test]
-fn exact_residency_keeps_what_fits_and_loses_what_does_not() {
-    for residency in ["cheap", "exact"] {
-        let sim = machine("opteron-2x4-2007", &[("residency", word(residency))]);
-        let start = sim.reserve(256 << 10, NodeId(0));
-        let means = Mutex::new(Vec::new());
-        sim.boot(|cpu| {
-            if cpu.id() != CpuId(0) {
-                return;
-            }
-            // 32 KiB fit into the first level (64 KiB), 200 KiB into the second (512 KiB).
-            for kib in [32u64, 200] {
-                let pass = || (0..kib * 16).for_each(|i| cpu.touch(start.plus(64 * i), Access::Read));
-                pass();
-                let before = cpu.now().0;
-                pass();
-                means.lock().unwrap().push((cpu.now().0 - before) / (kib * 16));
-            }
-        });
-        assert_eq!(means.into_inner().unwrap(), [500, 7000], "{residency}: one cycle, fourteen cycles");
-    }
 }

@@ -156,6 +156,7 @@ impl Account {
     }
 
     /// How much of a stretch lies inside the window.
+    #[inline]
     pub(super) fn inside(&self, from: u64, to: u64) -> u64 {
         let (start, end) = self.window;
         to.min(end).saturating_sub(from.max(start))
@@ -222,6 +223,11 @@ impl Account {
     /// Idle time of all CPUs in the window.
     pub(super) fn idle(&self) -> u64 {
         self.idle
+    }
+
+    /// Time of all CPUs in the window spent waiting for locks of the class with this index.
+    pub(super) fn waiting(&self, class: usize) -> u64 {
+        self.locks.get(class).copied().unwrap_or(0)
     }
 
     /// Every part with its time over all CPUs; `classes`: names of the lock classes.
