@@ -138,7 +138,7 @@ impl Workload for Volanomark {
             // A room of its own tells a client's sender that its receiver has seen everybody's message.
             let turn = rooms + user;
             let send = |sock| Op::Net(NetOp::TcpSend { sock, bytes });
-            let read = |sock| Op::Net(NetOp::TcpRead { sock, bytes });
+            let read = |sock| Op::Net(NetOp::TcpRead { sock, bytes, stream: false });
             let code = Op::User { lines };
             let done = Op::Done { bytes: self.message };
             let deliveries = (0..users).flat_map(|_| [read(client), code]);
