@@ -7,13 +7,14 @@ import json
 import re
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slablab import _core, config
-from slablab.experiment import Experiment, warn_about
+from slablab.experiment import Experiment, UnsteadyWarning, warn_about
 from slablab.result import Result, table
 from slablab.values import refused, shown, unknown, whole
 
@@ -30,7 +31,7 @@ NULL_TESTS = ("specjbb", "cpu2k")
 
 @dataclass(frozen=True)
 class Cell:
-    """A workload that keeps a machine's CPUs busy, in a window that says the same for every seed (docs/workloads.md)."""
+    """A workload that keeps all CPUs busy, in a window that says the same for every seed (docs/workloads.md)."""
 
     workload: config.Typed
     load: str
@@ -41,14 +42,21 @@ class Cell:
     def at(self, load: int) -> config.Typed:
         """The workload with another load."""
         value = self.unit * load
-        return replace(self.workload, **{self.load: int(value) if float(value).is_integer() else value})
+        return changed(self.workload, **{self.load: int(value) if float(value).is_integer() else value})
+
+
+def changed(one: config.Typed, **changes: Any) -> config.Typed:
+    """The workload with other values."""
+    document = one.document()
+    made: config.Typed = config.build("workload", str(document.pop("name")), document | changes)
+    return made
 
 
 def cells(cpus: int = 8) -> dict[str, Cell]:
     """Every workload of the catalog that runs as it is, by the name of its row."""
 
     def netperf(test: Any, pairs: int, server: int) -> Cell:
-        # Both ends on CPUs that are said: where the scheduler leaves a free pair lasts for seconds, and seeds differ by it.
+        # Both ends on CPUs that are said: where the scheduler leaves a free pair lasts, and seeds differ by it.
         return Cell(config.Netperf(test=test, pairs=max(pairs, 1), client_cpu=0, server_cpu=server % cpus), "pairs")
 
     return {
@@ -106,9 +114,9 @@ def workloads(
 ) -> pd.DataFrame:
     """Runs every workload (or these) on every allocator with an allocation profile; one row each.
 
-    Columns: operations and throughput (mean over the repeats) in the unit of the workload; with repeats `seeds_pct`, the
-    largest distance of one from the mean; objects taken per operation, per CPU and second; the share of objects that
-    another CPU frees than the one that took them, by which the rows are sorted; the median lifetime of the most used
+    Columns: operations and throughput (mean over the repeats) in the unit of the workload; with repeats `seeds_pct`,
+    the largest distance of one from the mean; objects taken per operation, per CPU and second; the share of objects
+    that another CPU frees than the one that took them, by which the rows are sorted; the median lifetime of the most used
     cache (allocations between); objects in flight at the most (all caches); bytes copied and context switches per
     operation; and what the longest run cost the host: CPU seconds, and the process's memory at its peak (None where the
     host does not say).
@@ -143,9 +151,9 @@ def loads(
 ) -> pd.DataFrame:
     """Every workload with every load on so many CPUs of the machine: `summary()` of all runs, with the column `load`.
 
-    A run lasts `cpu_seconds` over all CPUs together (kbuild, whose units are long, twenty times that), and as long again
-    before: cells cost about the same. Groups of hackbench have 5 senders. The null tests have no rows with fewer tasks
-    than CPUs. `plot.multiples` draws it.
+    A run lasts `cpu_seconds` over all CPUs together (kbuild, whose units are long, twenty times that), and as long
+    again before: cells cost about the same, and some of hackbench see no steady state (column `steady`). Its groups
+    have 5 senders. The null tests have no rows with fewer tasks than CPUs. `plot.multiples` draws it.
     """
     import pandas as pd
 
@@ -160,7 +168,9 @@ def loads(
         cell = cells(n)[name]
         made = {k: _shortened(cell.at(k), n, cpu_seconds) for k in load if name not in NULL_TESTS or k >= n}
         if made:
-            grid = sweep(machine=config.Sim(machine, cpus=n), allocator=allocator, workload=list(made.values()))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnsteadyWarning)
+                grid = sweep(machine=config.Sim(machine, cpus=n), allocator=allocator, workload=list(made.values()))
             frame = grid.summary()
             loads_of = frame[cell.load].map({getattr(one, cell.load): k for k, one in made.items()})
             frames.append(frame.assign(workload=name, load=loads_of, cpus=n))
@@ -170,11 +180,11 @@ def loads(
 def _shortened(one: config.Typed, cpus: int, cpu_seconds: float) -> config.Typed:
     """The workload in a window of so many seconds of all CPUs together."""
     if isinstance(one, config.Hackbench):
-        one = replace(one, fds=5)
+        one = changed(one, fds=5)
     if not hasattr(one, "seconds"):
         return one
     window = cpu_seconds / cpus * (20 if isinstance(one, config.Kbuild) else 1)
-    return replace(one, seconds=window, warmup=window)  # type: ignore[call-arg]
+    return changed(one, seconds=window, warmup=window)
 
 
 def _runs(experiment: Experiment, repeats: int) -> tuple[list[Result], dict[str, Any]]:

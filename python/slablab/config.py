@@ -539,9 +539,9 @@ class Hackbench(Typed):
     """Groups of tasks pass short messages over sockets or pipes; throughput is the seconds of the whole job.
 
     The job is scaled from the steady state: `scaled_by` of `summary()` says by how much, `job_ops` how many messages it
-    has, `steady` whether sockets neither filled up nor drained meanwhile; of a window in which messages were only written,
-    or only read, throughput is 0: it is not scaled. Starting the tasks and their end are not in it. Over sockets each message is a header and a buffer that the
-    sender's CPU allocates and the receiver's frees.
+    has, `steady` whether sockets neither filled up nor drained meanwhile. A window in which messages were only written,
+    or only read, is not scaled: throughput is 0. Starting the tasks and their end are not in it. Over sockets each
+    message is a header and a buffer that the sender's CPU allocates and the receiver's frees.
     """
 
     part = "workload"

@@ -83,8 +83,8 @@ def warn_about(results: Iterable[Result]) -> None:
     crowded = sum(bool(row.get("oversubscribed")) for row in rows)
     if crowded:
         warnings.warn(
-            f"{crowded} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on the "
-            "host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
+            f"{crowded} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on "
+            "the host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
             OversubscribedWarning,
             stacklevel=3,
         )
@@ -94,8 +94,8 @@ def warn_about(results: Iterable[Result]) -> None:
         sent = round((row.get("net_messages_per_op") or 0) * row["ops"])
         seen = f"{sent} messages written and {row['ops']} read" if row["ops"] else "messages of which none was read"
         warnings.warn(
-            f"{len(unsteady)} run(s) of {row['workload']} are not in their steady state: steady=False. The first saw {seen} "
-            f"in {row['elapsed_s']:g} s: a longer warmup than {row['warmup']:g} s, and more seconds, make it one. "
+            f"{len(unsteady)} run(s) of {row['workload']} are not in their steady state: steady=False. The first saw "
+            f"{seen} in {row['elapsed_s']:g} s: a warmup longer than {row['warmup']:g} s and more seconds make it one. "
             "A throughput of 0 is no time: with half of the messages' way unseen the job is not scaled.",
             UnsteadyWarning,
             stacklevel=3,

@@ -1,5 +1,4 @@
-"""Figures of how things scale: throughput beside where the time went (`plot.scaling`), small multiples on one page
-(`plot.multiples`)."""
+"""How things scale: throughput beside where the time went (`plot.scaling`), small multiples (`plot.multiples`)."""
 
 from __future__ import annotations
 
@@ -48,23 +47,24 @@ def multiples(
 ) -> list[list[Axes]]:
     """Draws throughput against `x` in small multiples on one page: a row per `row`, a column per `col`.
 
-    Each row has its own unit, and one scale from 0. A unit of time is a cost: there less is better, and the row says so.
-    Returns the axes, row by row; a cell without runs stays empty.
+    Each row has its own unit, and one scale from 0. A unit of time is a cost: less is better, and the row says so. Of
+    jobs (`steady` in the frame) only those in their steady state are drawn. Returns the axes, row by row.
     """
     from slablab import plot
 
     plt = needed("matplotlib.pyplot", "a figure")
     data, x, hue, row_name, col_name = plot._checked(frame, x, hue, row, col)
-    assert row_name is not None and col_name is not None
-    rows, columns = (list(dict.fromkeys(data[name].dropna())) for name in (row_name, col_name))
+    if "steady" in data.columns:
+        data = data[~data["steady"].isin([False])]
+    rows, columns = (list(dict.fromkeys(data[name].dropna())) for name in (row_name or row, col_name or col))
     size = (1.2 + 1.75 * len(columns), 0.9 + 0.78 * len(rows))
     figure, grid = plt.subplots(
         len(rows), len(columns), figsize=size, sharex=True, sharey="row", squeeze=False, layout="constrained"
     )
     for name, axes in zip(rows, grid, strict=True):
-        of_row = data[data[row_name] == name]
+        of_row = data[data[row_name or row] == name]
         for value, axis in zip(columns, axes, strict=True):
-            part = of_row[of_row[col_name] == value]
+            part = of_row[of_row[col_name or col] == value]
             plot._lines(axis, part, data, x, hue, None)
             _small(axis)
         unit = " and ".join(dict.fromkeys(of_row["unit"]))
@@ -74,7 +74,10 @@ def multiples(
         axes[0].set_ylim(bottom=0)
     values = sorted(set(data[x]))
     for axis, value in zip(grid[0], columns, strict=True):
-        axis.set_title(f"{value} CPU{'' if value == 1 else 's'}" if col_name == "cpus" else f"{col_name} = {value}", fontsize="medium")
+        axis.set_title(
+            f"{value} CPU{'' if value == 1 else 's'}" if col_name == "cpus" else f"{col_name} = {value}",
+            fontsize="medium",
+        )
     for axis in grid[-1]:
         _doubling(axis, values)
         axis.set_xlabel(plot._LABELS.get(x, x), fontsize="small")
@@ -86,11 +89,12 @@ def multiples(
 
 def _small(axis: Any) -> None:
     """Lets a small panel show little but its lines."""
+    from matplotlib.ticker import EngFormatter
+
     axis.grid(alpha=0.25)
     axis.tick_params(labelsize="x-small", length=2)
-    axis.yaxis.get_offset_text().set_fontsize("x-small")
     axis.locator_params(axis="y", nbins=3)
-    axis.ticklabel_format(axis="y", scilimits=(-2, 4))
+    axis.yaxis.set_major_formatter(EngFormatter(sep=""))
     for line in axis.get_lines():
         line.set_markersize(2.2)
         line.set_linewidth(1.0)

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     made = commands(
         "bench workloads",
         run,
-        "Run every workload on every allocator: what it asks for, most frees on another CPU first, and how steady it is.",
+        "Run every workload on every allocator: what it asks for, most frees on another CPU first.",
         "slablab bench workloads --allocator slab@2.6.24 --machine stoakley-2x4 --repeats 3",
     )
     made.add_argument(
@@ -35,7 +35,11 @@ def add(commands: Any) -> None:
     )
     made.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default 1)")
     made.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="seeds of each cell, for the spread between them (default 1)"
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seeds of each cell, for the spread between them (default 1)",
     )
     made.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
 
