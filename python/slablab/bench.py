@@ -116,9 +116,9 @@ def workloads(
 
     Columns: operations and throughput (mean over the repeats) in the unit of the workload; with repeats `seeds_pct`,
     the largest distance of one from the mean; objects taken per operation, per CPU and second; the share of objects
-    that another CPU frees than the one that took them, by which the rows are sorted; the median lifetime of the most used
-    cache (allocations between); objects in flight at the most (all caches); bytes copied and context switches per
-    operation; and what the longest run cost the host: CPU seconds, and the process's memory at its peak (None where the
+    that another CPU frees than the one that took them, by which the rows are sorted; the median lifetime of the most
+    used cache (allocations between); objects in flight at the most (all caches); bytes copied and context switches per
+    operation; what the longest run cost the host: CPU seconds, and the process's memory at its peak (None where the
     host does not say).
     """
     repeats = whole("repeats", repeats, "1 or more")
