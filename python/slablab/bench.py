@@ -98,7 +98,8 @@ def chosen(given: Iterable[config.WorkloadLike] | None, cpus: int) -> dict[str, 
             found |= rows
         else:
             kind = str(one.document()["name"])
-            name = next(n for n in (kind, *(f"{kind} {i}" for i in itertools.count(2))) if n not in found)
+            others = (f"{kind} {i}" for i in itertools.count(2))
+            name = next(n for n in itertools.chain([kind], others) if n not in found)
             found[name] = one
     return found
 

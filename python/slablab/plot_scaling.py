@@ -34,6 +34,7 @@ def scaling(frame: Sweep, *, x: str = "cpus", ax: Sequence[Axes] | None = None) 
     plot.throughput(frame, x=x, ax=axes[0])
     plot_time.time(frame, x=x, ax=axes[1:])
     axes[1].set_ylabel("share of CPU time (%)")
+    axes[1].tick_params(labelleft=True)
     for axis in axes[1:]:
         axis.tick_params(labelbottom=True)
         _few_ticks(axis)

@@ -64,7 +64,7 @@ def test_the_table_of_workloads_is_sorted_by_what_is_freed_elsewhere():
     pair = ["slab@2.6.24", "slub@2.6.24"]
     frame = bench.workloads(machine=sl.Sim(cpus=4), allocator=pair, workload=short, repeats=2)
     assert frame["workload"].tolist()[:2] == ["oltp", "oltp"]
-    assert frame["allocator"].tolist()[:2] == pair
+    assert set(frame["allocator"][:2]) == set(pair)
     assert frame[bench.REMOTE].is_monotonic_decreasing
     assert frame["seeds_pct"].between(0, 10).all()
     assert (frame["host_cpu_s"] > 0).all()

@@ -33,7 +33,10 @@ fn s6_slow_paths_of_the_runs_over_two_machines_agree_where_the_order_of_frees_do
             100.0 * slow as f64 / (slow + fast) as f64
         };
         let near = |what: &str, cache: &str, ours: f64, published: f64| {
-            assert!((ours - published).abs() <= 5.0, "{what} of {cache}, {threads} threads: {ours}, published {published}");
+            assert!(
+                (ours - published).abs() <= 5.0,
+                "{what} of {cache}, {threads} threads: {ours}, published {published}"
+            );
         };
         // Who frees: what the interrupt's CPU has allocated goes back from other CPUs, to slabs that are on none.
         for cache in ["kmalloc-256", "kmalloc-4096"] {
