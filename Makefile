@@ -42,7 +42,7 @@ oracle:
 bench: $(STAMPS)/build
 	cargo bench --locked $(ARGS)
 	$(BIN)/python benches/overhead.py
-	$(BIN)/slablab bench workloads
+	$(BIN)/slablab bench workloads --repeats 3
 
 # Formatting and lints alone.
 lint: $(STAMPS)/build $(STAMPS)/test

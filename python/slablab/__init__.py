@@ -39,7 +39,7 @@ from slablab.config import (
     Workload,
     catalog,
 )
-from slablab.experiment import Experiment, OversubscribedWarning, run
+from slablab.experiment import Experiment, OversubscribedWarning, UnsteadyWarning, run
 from slablab.extras import MissingExtra
 from slablab.geometry import Geometry, geometry
 from slablab.reproduce import Reproduction, reproduce
@@ -112,6 +112,7 @@ __all__ = [
     "Sweep",
     "SweepInterrupted",
     "Tbench",
+    "UnsteadyWarning",
     "Validation",
     "Volanomark",
     "Workload",

@@ -546,8 +546,9 @@ class Hackbench(Typed):
     """Groups of tasks pass short messages over sockets or pipes; throughput is the seconds of the whole job.
 
     The job is scaled from the steady state: `scaled_by` of `summary()` says by how much, `job_ops` how many messages it
-    has. Starting the tasks and their end are not in it. Over sockets each message is a header and a buffer that the
-    sender's CPU allocates and the receiver's frees.
+    has, `steady` whether sockets neither filled up nor drained meanwhile. A window in which messages were only written,
+    or only read, is not scaled: throughput is 0. Starting the tasks and their end are not in it. Over sockets each
+    message is a header and a buffer that the sender's CPU allocates and the receiver's frees.
     """
 
     part = "workload"
@@ -568,7 +569,7 @@ class Hackbench(Typed):
     """SO_SNDBUF asked for, which the kernel doubles (unset: the era's default)"""
     seconds: float = 0.1
     """seconds measured, virtual on Sim"""
-    warmup: float = 0.05
+    warmup: float = 0.1
     """seconds before the measurement, to fill the sockets"""
     era: Era = "machine"
     """kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's"""
@@ -711,7 +712,7 @@ class Kbuild(Typed):
     """kernel release whose objects are used: 2.6.24, 2.6.28, 3.0, 6.1 or 6.18"""
     user_ms: float = 250.0
     """user work of a unit"""
-    seconds: float = 8.0
+    seconds: float = 16.0
     """seconds measured, virtual on Sim"""
     warmup: float = 1.0
     """seconds before the measurement"""
@@ -777,7 +778,7 @@ class Specjbb(Typed):
     """warehouses, one task each; at least one per CPU"""
     step_us: float = 500.0
     """mean user work between two steps into the kernel, 1..1000"""
-    seconds: float = 0.5
+    seconds: float = 2.0
     """seconds measured, virtual on Sim"""
     warmup: float = 0.1
     """seconds before the measurement"""
@@ -795,7 +796,7 @@ class Cpu2k(Typed):
     """copies of the benchmark, one task each; at least one per CPU"""
     step_us: float = 500.0
     """mean user work between two steps into the kernel, 1..1000"""
-    seconds: float = 0.5
+    seconds: float = 2.0
     """seconds measured, virtual on Sim"""
     warmup: float = 0.1
     """seconds before the measurement"""

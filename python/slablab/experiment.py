@@ -18,6 +18,10 @@ class OversubscribedWarning(UserWarning):
     """A native run had more CPUs than the host, so its waits are the host scheduler's."""
 
 
+class UnsteadyWarning(UserWarning):
+    """The window of a job that is scaled to its whole length saw sockets fill up or drain, not its steady state."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """The parts of a run, bundled: `Experiment(allocator="slub@2.6.24", workload=Tbench(clients=8)).run()`."""
@@ -53,7 +57,7 @@ class Experiment:
     def run(self) -> Result:
         """Runs it."""
         result = Result(_core.run(config.encoded(self.document())))
-        warn_oversubscribed([result])
+        warn_about([result])
         return result
 
 
@@ -73,13 +77,26 @@ def checked_seed(seed: object) -> int:
     return whole("seed", seed, "a whole number from 0 to 2^63 - 1", 0, (1 << 63) - 1)
 
 
-def warn_oversubscribed(results: Iterable[Result]) -> None:
-    """Says once what rows with more workers than host CPUs can be used for."""
-    rows = sum(bool(r.row().get("oversubscribed")) for r in results)
-    if rows:
+def warn_about(results: Iterable[Result]) -> None:
+    """Says once what rows with more workers than host CPUs can be used for, and what a window was too short for."""
+    rows = [r.row() for r in results]
+    crowded = sum(bool(row.get("oversubscribed")) for row in rows)
+    if crowded:
         warnings.warn(
-            f"{rows} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on the "
-            "host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
+            f"{crowded} native run(s) had more CPUs than the host: oversubscribed=True. Their workers take turns on "
+            "the host's CPUs, so waits and throughput are the host scheduler's: do not read scaling from them.",
             OversubscribedWarning,
+            stacklevel=3,
+        )
+    unsteady = [row for row in rows if row.get("steady") is False]
+    if unsteady:
+        row = unsteady[0]
+        sent = round((row.get("net_messages_per_op") or 0) * row["ops"])
+        seen = f"{sent} messages written and {row['ops']} read" if row["ops"] else "messages of which none was read"
+        warnings.warn(
+            f"{len(unsteady)} run(s) of {row['workload']} are not in their steady state: steady=False. The first saw "
+            f"{seen} in {row['elapsed_s']:g} s: a warmup longer than {row['warmup']:g} s and more seconds make it one. "
+            "A throughput of 0 is no time: with half of the messages' way unseen the job is not scaled.",
+            UnsteadyWarning,
             stacklevel=3,
         )

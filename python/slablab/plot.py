@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from slablab.extras import needed
+from slablab.plot_scaling import multiples, scaling
 from slablab.plot_time import latency, time
 from slablab.result import Result, Sweep, short
 from slablab.values import refused, shown, unknown
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "caption", "latency", "note", "throughput", "time"]
+__all__ = ["COLOURS", "caption", "latency", "multiples", "note", "scaling", "throughput", "time"]
 
 COLOURS = {"slab": "#0072B2", "slub": "#D55E00", "slob": "#009E73", "slqb": "#CC79A7", "null": "#7F7F7F"}
 """One colour per allocator in every figure, told apart by colour-blind readers."""

@@ -204,8 +204,6 @@ class Result:
         time: a simulated run is the same run. On `Native` it is another run, slowed down by the recorder.
         """
         if self._profile is None:
-            from slablab import _core
-
             self._profile = _core.run(json.dumps(self.config | {"profile": True}))[1].get("profile", {})
         return _made(self._profile)
 
@@ -441,6 +439,18 @@ class Sweep(Sequence[Result]):
         """`Result.waits()` of every run, swept columns in front."""
         return self._stacked("waits")
 
+    def laps(self) -> pd.DataFrame:
+        """`Result.laps()` of every run, swept columns in front."""
+        return self._stacked("laps")
+
+    def profile(self) -> pd.DataFrame:
+        """`Result.profile()` of every run, swept columns in front.
+
+        At the first call each simulated run is run once more, on all cores of the host (see `Result.profile`).
+        """
+        self._record()
+        return self._stacked("profile")
+
     def to_arrow(self, frame: str = "summary") -> ArrowTable:
         """A frame by name (see FRAMES) for polars, pyarrow and duckdb; needs nanoarrow."""
         from slablab.arrow import arrow_table
@@ -486,6 +496,18 @@ class Sweep(Sequence[Result]):
         shown = frame[[*keys, "throughput", "unit", "alloc_fast_pct", "lock_wait_pct", "used_kb"]]
         return f"<div>{title}{shown.to_html(max_rows=20, index=False)}</div>"
 
+    def _record(self) -> None:
+        """Runs what has no profile yet once more with a recorder."""
+        missing = [r for r in self.results if r._profile is None]
+        documents = [json.dumps(r.config | {"profile": True}) for r in missing]
+
+        def done(at: int, outcome: Crossing | Exception) -> None:
+            if isinstance(outcome, Exception):
+                raise outcome
+            missing[at]._profile = outcome[1].get("profile", {})
+
+        _core.run_many(documents, None, done)
+
     def _keys(self) -> list[str]:
         return list(dict.fromkeys((*self.axes, "machine", "allocator", "era", "workload", "seed", "repeat")))
 
@@ -503,7 +525,7 @@ class Sweep(Sequence[Result]):
 
         parts = []
         for result in self.results:
-            frame, row = result._frame(name), result.row()
+            frame, row = getattr(result, name)(), result.row()
             for at, key in enumerate(self._keys()):
                 value: Any = row.get(key)
                 if key in frame.columns:

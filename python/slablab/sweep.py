@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import _core, config
 from slablab.executors import elsewhere, usable
-from slablab.experiment import warn_oversubscribed
+from slablab.experiment import warn_about
 from slablab.result import Result, Sweep
 from slablab.values import refused, shown, whole
 
@@ -146,7 +146,7 @@ class _Running:
                 raise
         self._fetch()
         grid = self._ordered()
-        warn_oversubscribed(grid)
+        warn_about(grid)
         return grid
 
     def _run(self, threads: int | None, executor: Executor | None, tick: Callable[[], None]) -> None:

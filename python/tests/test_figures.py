@@ -11,7 +11,7 @@ import pytest
 from conftest import SHORT
 
 import slablab as sl
-from slablab import calibration, cli, published
+from slablab import bench, calibration, cli, published
 from slablab.curve import Curve
 from slablab.published import files
 from slablab.reproduce import fixed
@@ -354,3 +354,28 @@ def test_a_figure_refuses_what_it_cannot_draw_on_or_with(grid: sl.Sweep):
     cache = sl.Kernel("opteron-2x4-2007", "slub").cache("a", 64)
     with pytest.raises(sl.ConfigError, match="axes of matplotlib"):
         cache.plot(ax=5)
+
+
+def test_throughput_stands_beside_the_time_of_each_allocator(tbench: sl.Tbench):
+    grid = sl.sweep(allocator=["slab", "slob"], workload=tbench, over={"machine.cpus": [1, 2, 4]})
+    axes = sl.plot.scaling(grid)
+    assert len(axes) == 3
+    assert axes[0].get_ylabel() == "throughput (MB/s)"
+    assert [a.get_title() for a in axes[1:]] == ["slab", "slob"]
+    assert len({a.figure for a in axes}) == 1
+    assert axes[0].figure.legends
+    with pytest.raises(sl.ConfigError, match="frame"):
+        sl.plot.scaling(sl.Sweep([]))
+
+
+def test_all_workloads_stand_on_one_page_each_row_with_its_unit():
+    page = bench.loads(allocator=["slab", "slub"], load=[2], cpus=[1, 2], cpu_seconds=0.005)
+    assert set(page["workload"]) == set(bench.names()) - {"hackbench, 100 groups"}
+    assert page["load"].eq(2).all()
+    rows = sl.plot.multiples(page, x="load")
+    assert len(rows) == page["workload"].nunique()
+    assert [a.get_title() for a in rows[0]] == ["1 CPU", "2 CPUs"]
+    labels = [row[0].get_ylabel() for row in rows]
+    assert "tbench\nMB/s" in labels
+    assert "hackbench\ns\nless is better" in labels
+    assert "slab@" in rows[0][0].figure.get_supxlabel()

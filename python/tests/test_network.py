@@ -41,6 +41,18 @@ def test_a_job_says_how_it_was_scaled():
     assert one.throughput == pytest.approx(row["scaled_by"] * row["elapsed_s"])
 
 
+def test_a_job_of_which_only_the_filling_of_its_sockets_was_seen_is_not_scaled():
+    filling = sl.Hackbench(groups=10, seconds=0.01, warmup=0.0)
+    with pytest.warns(sl.UnsteadyWarning, match=r"none was read in 0\.01 s: a warmup longer than 0 s"):
+        one = sl.run(machine=sl.Sim(cpus=1), allocator="slab", workload=filling)
+    row = one.row()
+    assert (row["ops"], row["throughput"], row["scaled_by"], row["steady"]) == (0, 0.0, None, False)
+    steady = sl.run(
+        machine=sl.Sim(cpus=1), allocator="slab", workload=sl.Hackbench(groups=1, seconds=0.04, warmup=0.04)
+    )
+    assert steady.row()["steady"] is True
+
+
 def test_series_is_throughput_over_time():
     one = sl.run(allocator="slab", workload=sl.Tbench(clients=4, seconds=0.02, warmup=0.01, interval=0.005))
     series = one.series()
@@ -56,6 +68,8 @@ def test_series_is_throughput_over_time():
         (sl.Hackbench(loops=0), "workload.loops = 0"),
         (sl.Netperf(test="UDP_STREAM", message=70_000), "workload.message = 70000"),
         (sl.Netperf(link="wire", irq_cpus=9), "workload.irq_cpus = 9"),
+        (sl.Netperf(link="wire", irq_cpus=0), "workload.irq_cpus = 0"),
+        (sl.Oltp(irq_cpus=9), "workload.irq_cpus = 9"),
         (sl.Volanomark(rooms=0), "workload.rooms = 0"),
         (sl.Tbench(skb_defer=64), "workload.skb_defer = 64"),
     ],

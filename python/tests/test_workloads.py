@@ -41,16 +41,50 @@ def test_a_profile_is_made_when_asked_for_and_the_result_stays_as_it_is():
     assert "skbuff_fclone_cache" in set(tbench.profile()["cache"])
 
 
+def test_a_sweep_has_the_profiles_and_laps_of_its_runs_with_what_varies_in_front():
+    oltp = sl.Oltp(seconds=0.01, warmup=0.01)
+    grid = sl.sweep(allocator=["slab", "slub"], workload=oltp, over={"machine.cpus": [1, 2]})
+    profile = grid.profile()
+    assert list(profile.columns[:3]) == ["allocator", "era", "cpus"]
+    assert len(profile) == 4 * 4
+    alone = grid[3].profile()
+    assert profile[profile["allocator"].eq("slub") & profile["cpus"].eq(2)]["frees"].tolist() == alone["frees"].tolist()
+    assert grid.laps().empty
+    timed = sl.sweep(allocator=["slab", "slub"], workload=sl.SlabTest(shape="pair", size=64, objects=50)).laps()
+    assert timed["allocator"].tolist() == ["slab", "slub"]
+    assert (timed["cycles"] > 0).all()
+
+
 def test_the_table_of_workloads_is_sorted_by_what_is_freed_elsewhere():
     short = [
         sl.Specjbb(seconds=0.02, warmup=0.0, warehouses=4),
         sl.Oltp(seconds=0.01, warmup=0.01),
         sl.Dbench(clients=2, seconds=0.01, warmup=0.0),
     ]
-    frame = bench.workloads(machine=sl.Sim(cpus=4), workload=short)
-    assert frame["workload"].iloc[0] == "oltp"
+    pair = ["slab@2.6.24", "slub@2.6.24"]
+    frame = bench.workloads(machine=sl.Sim(cpus=4), allocator=pair, workload=short, repeats=2)
+    assert frame["workload"].tolist()[:2] == ["oltp", "oltp"]
+    assert set(frame["allocator"][:2]) == set(pair)
     assert frame[bench.REMOTE].is_monotonic_decreasing
-    assert set(bench.names()) >= {"tbench", "dbench", "kbuild", "aim7", "oltp", "specjbb", "cpu2k", "boot", "slab_test"}
+    assert frame["seeds_pct"].between(0, 10).all()
+    assert (frame["host_cpu_s"] > 0).all()
+
+
+def test_the_table_and_the_page_have_every_workload_that_runs_as_it_is():
+    kinds = {c.workload.kind for c in bench.cells(8).values()}
+    assert kinds == {w["name"] for w in sl.catalog()["workloads"]} - {"compose", "script", "trace"}
+    tests = {n for n in bench.names() if n.startswith("netperf")}
+    assert tests == {"netperf TCP_STREAM", "netperf TCP_RR", "netperf UDP_STREAM", "netperf UDP_RR"}
+    assert set(bench.chosen(["netperf", "oltp"], 2)) == tests | {"oltp"}
+    with pytest.raises(sl.ConfigError, match='did you mean "oltp"'):
+        bench.workloads(workload=["otlp"])
+    # Every cell can run on one CPU, on two and on eight.
+    for cpus in (1, 2, 8):
+        for cell in bench.cells(cpus).values():
+            machine = sl.Sim(cpus=cpus)
+            sl.Experiment(
+                machine=machine, allocator="null", workload=cell.at(8) if cpus == 8 else cell.workload
+            ).expand()
 
 
 def test_a_workload_of_ones_own_is_a_value_and_its_errors_name_the_place():

@@ -20,6 +20,7 @@ use crate::workload::script::{Script, ScriptOp};
 use crate::workload::{Plan, Workload};
 
 use super::exec::{Executor, latest};
+use super::job::JobSeen;
 use super::profile::Recorder;
 use super::sched::Rules;
 use super::{Config, Failure, Outcome, report};
@@ -355,20 +356,17 @@ fn execute<'p, M: Machine + 'p, A: SlabAllocator<'p, M>>(
     let done = if per_byte { totals.cpu.bytes } else { totals.cpu.ops } as f64;
     let unit = if skipped { format!("{unit} (allocator only)") } else { unit.to_string() };
     let rate = done * scale / totals.elapsed;
-    // Of a job half of a message is its writing.
-    let measured = (totals.cpu.ops + totals.cpu.net.messages) as f64 / 2.0;
-    let throughput = match job {
+    let job = job.map(|operations| JobSeen { operations, sent: totals.cpu.net.messages, received: totals.cpu.ops });
+    let throughput = match &job {
         None => rate,
-        // Nothing was done: no time can be said.
-        Some(_) if measured == 0.0 => 0.0,
-        Some(operations) => operations as f64 * totals.elapsed / measured,
+        // Only one half of messages was seen, or none: no time can be said.
+        Some(job) => job.scaled_by().map_or(0.0, |by| by * totals.elapsed),
     };
     let series = super::timeline::series(&totals.cpu.series, interval, totals.elapsed, |ops, bytes, seconds| {
         let (done, whole) = if per_byte { (bytes, scale) } else { (ops, scale) };
         done as f64 * whole / seconds
     });
-    let gathered =
-        report::Gathered::new(alloc, &counts, &totals, throughput, unit).with_series(series).with_job(job, measured);
+    let gathered = report::Gathered::new(alloc, &counts, &totals, throughput, unit).with_series(series).with_job(job);
     let Some(recorder) = recorder else { return Ok(gathered) };
     let names: Vec<String> = (0..alloc.cache_count() as u32).map(|id| alloc.info(CacheId(id)).name).collect();
     let specs: Vec<_> = caches.into_iter().zip(specs).collect();

@@ -5,6 +5,7 @@ mod config;
 mod dispatch;
 mod exec;
 mod geometry;
+mod job;
 mod mapped;
 mod measured;
 mod net;

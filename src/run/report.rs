@@ -13,6 +13,7 @@ use crate::workload::LapSpec;
 
 use super::config::flatten;
 use super::exec::Totals;
+use super::job::JobSeen;
 use super::result::{Column, Frame, Outcome};
 use super::{Config, VERSION};
 
@@ -128,12 +129,12 @@ impl Gathered {
         self
     }
 
-    /// Says that throughput is the time of a job of so many operations, at the rate of `measured` ones.
-    pub(super) fn with_job(mut self, job: Option<u64>, measured: f64) -> Gathered {
-        if let Some(operations) = job {
-            let by = operations as f64 / measured;
-            self.summary.insert("job_ops".into(), json!(operations));
-            self.summary.insert("scaled_by".into(), if measured == 0.0 { Value::Null } else { json!(by) });
+    /// Says that throughput is the time of a whole job, from what was seen of it.
+    pub(super) fn with_job(mut self, job: Option<JobSeen>) -> Gathered {
+        if let Some(job) = job {
+            self.summary.insert("job_ops".into(), json!(job.operations));
+            self.summary.insert("scaled_by".into(), json!(job.scaled_by()));
+            self.summary.insert("steady".into(), json!(job.is_steady()));
         }
         self
     }

@@ -10,6 +10,7 @@ mod maps;
 mod mechanisms;
 mod network;
 mod network_profiles;
+mod network_stats;
 mod oracle;
 mod periodic;
 mod recorded;

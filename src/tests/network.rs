@@ -26,7 +26,7 @@ fn opteron(cpus: u64) -> Value {
 }
 
 /// One statistic of a cache over all CPUs.
-fn counted(outcome: &Outcome, cache: &str, stats: &[&str]) -> u64 {
+pub(super) fn counted(outcome: &Outcome, cache: &str, stats: &[&str]) -> u64 {
     let frame = outcome.frames.iter().find(|f| f.name == "stats").expect("a stats frame");
     let column = |name: &str| &frame.columns.iter().find(|(n, _)| n == name).expect("a column").1;
     let (Column::Str(caches), Column::Str(names), Column::U64(counts)) =

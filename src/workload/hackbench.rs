@@ -82,7 +82,7 @@ impl Default for Hackbench {
             transport: Transport::Socket,
             sndbuf: None,
             seconds: 0.1,
-            warmup: 0.05,
+            warmup: 0.1,
             era: "machine".into(),
             memcg: false,
             protocol_scale: 1.0,

@@ -41,7 +41,7 @@ impl Default for Kbuild {
             mix: "gcc".into(),
             era: "2.6.24".into(),
             user_ms: 250.0,
-            seconds: 8.0,
+            seconds: 16.0,
             warmup: 1.0,
             native_work: NativeWork::Skip,
         }

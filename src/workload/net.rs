@@ -47,6 +47,9 @@ pub enum NetOp {
         sock: SockId,
         /// Room for payload bytes.
         bytes: u32,
+        /// It is a stream of bytes: from 6.x on, whose full segments are longer than a write, every two full segments of
+        /// bytes are acknowledged.
+        stream: bool,
     },
     /// Sends a datagram; never sleeps: what the receiver has no room for is dropped here.
     UdpSend {

@@ -397,7 +397,7 @@ impl Netperf {
 
     fn server(&self, sock: SockId, (message, response): (u32, u32)) -> Loop {
         let steps = match self.test {
-            Test::TcpStream => vec![NetOp::TcpRead { sock, bytes: RECEIVE }],
+            Test::TcpStream => vec![NetOp::TcpRead { sock, bytes: RECEIVE, stream: true }],
             Test::UdpStream => vec![NetOp::UdpRecv { sock }],
             Test::TcpRr => {
                 vec![NetOp::TcpRecv { sock, bytes: message, end: true }, NetOp::TcpSend { sock, bytes: response }]

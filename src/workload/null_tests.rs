@@ -120,7 +120,7 @@ macro_rules! null_test {
 
         impl Default for $type {
             fn default() -> Self {
-                $type { $tasks: $default, step_us: 500.0, seconds: 0.5, warmup: 0.1, native_work: NativeWork::Spin }
+                $type { $tasks: $default, step_us: 500.0, seconds: 2.0, warmup: 0.1, native_work: NativeWork::Spin }
             }
         }
 

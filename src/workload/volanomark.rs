@@ -151,7 +151,7 @@ impl Workload for Volanomark {
             // A room of its own tells a client's sender that its receiver has seen everybody's message.
             let turn = rooms + user;
             let send = |sock| Op::Net(NetOp::TcpSend { sock, bytes });
-            let read = |sock| Op::Net(NetOp::TcpRead { sock, bytes });
+            let read = |sock| Op::Net(NetOp::TcpRead { sock, bytes, stream: false });
             let code = Op::User { lines };
             let java = Op::Compute { time: Picos::from_ns(self.user_us * 500.0) };
             let done = Op::Done { bytes: self.message };

@@ -154,7 +154,7 @@ impl<M: Machine> Net<M> {
         match op {
             NetOp::TcpSend { sock, bytes } => self.tcp_send(c, task, sock, bytes),
             NetOp::TcpRecv { sock, bytes, end } => self.tcp_recv(c, task, sock, bytes, end),
-            NetOp::TcpRead { sock, bytes } => self.tcp_read(c, task, sock, bytes),
+            NetOp::TcpRead { sock, bytes, stream } => self.tcp_read(c, task, sock, bytes, stream),
             NetOp::UdpSend { sock, bytes } => self.udp_send(c, sock, bytes),
             NetOp::UdpRecv { sock } => self.udp_recv(c, task, sock),
             NetOp::UnixSend { sock, bytes } => self.unix_send(c, task, sock, bytes),

@@ -36,6 +36,8 @@ pub(super) struct Protocol {
     pub(super) read: u64,
     /// Full segments consumed since the last acknowledgement; of one-way traffic all packets.
     pub(super) full_segments: u32,
+    /// What of a stream has been acknowledged.
+    acknowledged: u64,
     /// The page that payload beyond the linear buffer goes to, and how much of it is used.
     pub(super) page: Option<(Pfn, u32)>,
 }
@@ -156,13 +158,18 @@ impl<M: Machine> Net<M> {
         task: &mut Running,
         sock: SockId,
         bytes: u32,
+        stream: bool,
     ) -> Step {
         self.use_file(c.cpu, self.addrs[sock.0 as usize].plus(FILE));
         let Some(mut protocol) = self.own(c, sock, task.id) else { return Step::Wait };
         loop {
             let got = self.copy_out(c, sock, &mut protocol, bytes, true);
-            if self.plan.rules.ack_per_call && protocol.full_segments >= 2 {
-                protocol.full_segments = 0;
+            let due = match stream {
+                true => protocol.read - protocol.acknowledged >= 2 * u64::from(self.plan.rules.mss),
+                false => protocol.full_segments >= 2,
+            };
+            if self.plan.rules.ack_per_call && due {
+                (protocol.full_segments, protocol.acknowledged) = (0, protocol.read);
                 self.send_ack(c, sock, &mut protocol);
             }
             if got > 0 {

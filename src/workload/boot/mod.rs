@@ -52,14 +52,7 @@ pub struct Boot {
 
 impl Default for Boot {
     fn default() -> Self {
-        Boot {
-            source: "slub-6.1".into(),
-            scale: None,
-            frees: false,
-            sizes: None,
-            other_kb: 0,
-            histogram: Vec::new(),
-        }
+        Boot { source: "slub-6.1".into(), scale: None, frees: false, sizes: None, other_kb: 0, histogram: Vec::new() }
     }
 }
 
@@ -172,7 +165,8 @@ impl Workload for Boot {
             }
         }
         let task = Booting { events: events.into(), at: 0, taken: 0, counts: false };
-        let links = Links { pinned: vec![(0, CpuId(0))], early, as_left: true, other_kb: self.other_kb, ..Links::default() };
+        let links =
+            Links { pinned: vec![(0, CpuId(0))], early, as_left: true, other_kb: self.other_kb, ..Links::default() };
         Plan { links, ..Plan::of(caches, vec![Box::new(task)], "objects/s") }
     }
 }
