@@ -671,7 +671,7 @@ class Volanomark(Typed):
     user_footprint_lines: int = 64
     """lines of its own that user code touches per message"""
     user_us: float = 7.0
-    """µs: Java work of a message, half where it is sent"""
+    """Java work of a message, half where it is sent"""
     native_work: Literal["skip", "spin"] = "skip"
     """protocol work on native: skip (allocator only) or spin"""
 
@@ -823,7 +823,7 @@ class Boot(Typed):
     sizes: str | None = None
     """era whose object sizes replace the recorded ones where they are known: 2.6.24 .. 6.18; none: as recorded"""
     other_kb: int = 0
-    """kB: memory in use that no slab allocator gave out, counted in used_kb"""
+    """memory in use that no slab allocator gave out, counted in used_kb"""
     histogram: Sequence[tuple[str, int, int]] = ()
     """rows of live objects, with source=histogram: cache, bytes of an object, number"""
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab import published
 from slablab.config import entry
 from slablab.extras import needed
 from slablab.runs import Runs, run_cases
@@ -39,6 +38,9 @@ def reproduce(
     `quick` takes a few claims and one seed. The constants come fitted on the baseline series; everything else is a
     prediction. `store` keeps finished runs in a file, as that of `sweep` does.
     """
+    # Late: most who import the package reproduce nothing.
+    from slablab import published
+
     figure = published.named(name)
     count = whole("seeds", figure.seeds if seeds is None else seeds, "1 or more")
     claims = [c for c in fixed(figure) if not quick or figure.quick(c)]
@@ -58,7 +60,9 @@ def fixed(figure: Published) -> list[Claim]:
 
 def fixed_claim(figure: Published, claim: Claim) -> Claim:
     """A claim with the fitted constants in its cases."""
-    constants = published.constants(figure.name)
+    from slablab.published.files import constants as fitted
+
+    constants = fitted(figure.name)
     return claim.with_cases(lambda case: case.fixed(constants))
 
 
@@ -70,7 +74,9 @@ class Reproduction:
         self.claims = list(claims)
         """What is compared, with the fitted constants in its cases."""
         self.runs = runs
-        self.constants: tuple[Constant, ...] = published.constants(figure.name)
+        from slablab.published.files import constants
+
+        self.constants: tuple[Constant, ...] = constants(figure.name)
         """What was fitted, on what, how well."""
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slablab.published.model import Case, Claim, Metric, Published
 from slablab.result import Result, Sweep
 
 if TYPE_CHECKING:
+    from slablab.published.model import Case, Claim, Metric, Published
     from slablab.sweep import StoreLike
 
 

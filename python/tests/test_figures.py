@@ -197,7 +197,9 @@ def test_firewall_other_scored_numbers_change_no_constant_and_no_simulated_value
     assert [c.cases for c in figure.headline()] == heads
     scored = [(c, d) for c, d in zip(claims, figure.claims(), strict=True) if c.use == "scored"]
     assert scored
-    assert all(c.published != d.published for c, d in scored if c.published != (0.0, 0.0))
+    # "No difference" and "among the three" are words of the mails, not numbers.
+    words = ((0.0, 0.0), (1.0, 3.0))
+    assert all(c.published != d.published for c, d in scored if c.published not in words)
 
 
 def test_firewall_the_calibrator_finds_the_same_constants_on_perturbed_files(monkeypatch):
@@ -226,6 +228,7 @@ def test_the_calibrator_runs_the_baseline_allocator_alone_and_finds_a_known_cons
         return 1e4 / (1.0 + cost + idle)
 
     monkeypatch.setattr(calibration, "measure", measure)
+    monkeypatch.setattr(calibration, "BEYOND", 10.0)
     found = calibration.calibrate(published.named("piggin-2007-tbench"), seeds=1, say=lambda _: None)
     assert seen == {"Slab('2.6.24')"}
     assert found[0].value == pytest.approx((1e4 / 2001.25 - 1) / 2, rel=0.01)
@@ -242,7 +245,8 @@ def test_the_constants_of_the_package_are_those_of_the_published_baseline(name: 
         assert constant.target == pytest.approx(fit.target, abs=0.001)
         assert constant.plausible == fit.plausible
         assert constant.fitted_on == fit.fitted_on
-        assert abs(constant.residual_pct) < 1.0
+        # A target out of reach is said to be so, and leaves the constant at an end of its range.
+        assert abs(constant.residual_pct) < 1.0 or (constant.failed and constant.value in constant.plausible)
 
 
 def test_sensitivity_scales_every_uncertain_figure_and_no_fitted_one(small: sl.Reproduction):

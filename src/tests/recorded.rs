@@ -37,7 +37,7 @@ fn profile(result: &Value, column: &str) -> BTreeMap<String, f64> {
 
 /// Every recorded cache is asked for as often as recorded, times `per`, within 3 %.
 fn agree(workload: Value, name: &str, per: impl Fn(&BTreeMap<String, f64>) -> f64) {
-    let result = outcome(2, json!({ "name": "slub", "era": "6.1", "merge": false }), workload, true);
+    let result = outcome(2, json!({ "name": "slub", "era": "6.1", "merge": false, "kmalloc": "" }), workload, true);
     let ours = profile(&result, "allocs");
     let per = per(&ours);
     let wrong: Vec<String> = recorded(name)
@@ -116,7 +116,7 @@ fn workloads_10_the_null_tests_are_the_same_on_every_allocator_at_a_thousand_all
 fn workloads_11_a_replayed_boot_has_the_slabs_of_the_recording() {
     // The recording names the kmalloc-rcl caches among those that the kernel made: none of SLAB's own beside them.
     for (source, allocator) in [
-        ("slub-6.1", json!({ "name": "slub", "era": "6.1", "merge": false })),
+        ("slub-6.1", json!({ "name": "slub", "era": "6.1", "merge": false, "kmalloc": "" })),
         (
             "slab-6.1",
             json!({ "name": "slab", "era": "6.1", "merge": false, "metadata": "free", "reaper": false, "kmalloc": "" }),

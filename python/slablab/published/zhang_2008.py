@@ -74,7 +74,7 @@ def build(cpus: int) -> Kbuild:
 
 
 def busiest_rank(run: Result) -> float:
-    """Which place kmalloc-4096 has in `slabinfo -AD`, the busiest cache first; shared slabs have a name of their own."""
+    """Which place kmalloc-4096 has in `slabinfo -AD`, busiest first; shared slabs have a name of their own."""
     caches = run.caches().set_index("cache")
     names = [line.split()[0] for line in run.slabinfo("-AD").splitlines()[1:] if line.strip()]
     return 1.0 + names.index(str(caches.loc["kmalloc-4096", "directory"]))
