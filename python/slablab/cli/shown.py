@@ -81,6 +81,8 @@ def run(given: argparse.Namespace) -> int:
     folder: Path | None = given.out
     if len(figures) > 1 and (given.png or given.csv):
         raise refused("reproduce", "all", "one result for --png and --csv; --out FOLDER takes the files of all")
+    if folder is not None and not given.show_code:
+        out.made(folder)
     out.writable([given.csv, given.html], given.png, [given.store])
     if given.readme is not None:
         # A page without markers is refused before anything runs.
@@ -90,8 +92,6 @@ def run(given: argparse.Namespace) -> int:
     wanted = [_Wanted(f.name, given, folder) for f in figures]
     if given.show_code:
         return out.script(*(line for w in wanted for line in w.code(arguments)))
-    if folder is not None:
-        out.made(folder)
     _drawable(given, wanted)
     made = []
     for w in wanted:
