@@ -249,6 +249,14 @@ def test_the_constants_of_the_package_are_those_of_the_published_baseline(name: 
         assert abs(constant.residual_pct) < 1.0 or (constant.failed and constant.value in constant.plausible)
 
 
+def test_every_candidate_of_the_open_question_is_a_machine_that_can_run():
+    from slablab.published import hypotheses_2007, piggin_2007
+
+    for hypothesis in hypotheses_2007.every():
+        for case in (case for claim in piggin_2007.probes() for case in claim.cases):
+            assert len(hypothesis.of(case).machine.figures()) > 50
+
+
 def test_sensitivity_scales_every_uncertain_figure_and_no_fitted_one(small: sl.Reproduction):
     frame = small.sensitivity()
     values = next(m for m in sl.catalog()["machines"] if m["name"] == "opteron-2x4-2007")["values"]

@@ -96,7 +96,7 @@ def claims() -> list[Claim]:
                 how=how,
                 slower_is_more=isinstance(load, Hackbench),
                 published=published,
-                within=within,
+                within=None if words.get("why") else within,
                 use=use,
                 why=words.get("why", ""),
             )
