@@ -199,10 +199,17 @@ class Reproduction:
         return "\n".join(str(case) for case in self.runs.by_case)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws each claim: the published number or range, and the simulated value with its range over seeds."""
+        """Draws each comparison: the published number or range, and the simulated value with its range over seeds.
+
+        Levels (MB/s, seconds) are in the table alone, where a result has comparisons. The axis is logarithmic beyond
+        the published numbers where a value is far outside them.
+        """
+        import textwrap
+
         from slablab import plot
 
-        errors = self.errors().iloc[::-1].reset_index(drop=True)
+        compared = [i for i, c in enumerate(self.claims) if c.how != "level"] or list(range(len(self.claims)))
+        errors = self.errors().iloc[compared].iloc[::-1].reset_index(drop=True)
         if ax is None:
             size = (6.4, 1.6 + 0.3 * len(errors))
             _, ax = needed("matplotlib.pyplot", "a figure").subplots(figsize=size, layout="constrained")
@@ -215,7 +222,11 @@ class Reproduction:
         ax.hlines(at, errors["simulated_min"], errors["simulated_max"], color=colour, linewidth=1.5)
         ax.plot(errors["simulated"], at, "o", color=colour, markersize=5, label="simulated")
         ax.set_yticks(list(at), list(errors["row"]))
-        ax.set(title=self.figure.title, xlabel=_axis(self.claims))
+        far, near = errors["simulated"].abs().max(), max(low.abs().max(), high.abs().max())
+        if far > 5 * near > 0:
+            ax.set_xscale("symlog", linthresh=near)
+        title = "\n".join(textwrap.wrap(self.figure.title, 46))
+        ax.set(title=title, xlabel=_axis(self.claims[i] for i in compared))
         ax.grid(alpha=0.25)
         ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
         plot.note(ax, plot.caption(self.frame))

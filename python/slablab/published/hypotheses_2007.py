@@ -120,8 +120,8 @@ CANDIDATES = (
     ),
     Hypothesis(
         name="C1E and ondemand",
-        meaning="halted CPUs go deeper, and CPUs that are not busy run at half their clock: 10 µs more per wake-up, which "
-        "stand in place of the fitted idle constant",
+        meaning="halted CPUs go deeper, and CPUs that are not busy run at half their clock: 10 µs more per wake-up "
+        "in place of the fitted idle constant",
         source="machine-model.md: C1E; the usual governor of that time",
         values={"machine.ipi_to_run_c1": 12_000.0, "machine.idle_scale": 1.0, "machine.governor": "ondemand"},
     ),
