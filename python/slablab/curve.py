@@ -112,6 +112,22 @@ class Curve(Reproduction):
         plot.note(ax, f"{plot.caption(self.frame)} · fitted on {REFERENCE}: {fitted}")
         return ax
 
+    def plot_mail(self, ax: Axes | None = None) -> Axes:
+        """Draws the graph as the mail had it: SLAB and SLUB alone, published with dashes, simulated with lines."""
+        if ax is None:
+            _, ax = needed("matplotlib.pyplot", "a figure").subplots(figsize=(6.4, 4.8), layout="constrained")
+        best = self._points(max)
+        for (name, points), (colour, marker) in zip(
+            self.published.items(), (("red", "+"), ("green", "x")), strict=True
+        ):
+            drawn: Any = {"color": colour, "marker": marker, "linewidth": 1.0}
+            ax.plot(list(points), list(points.values()), linestyle="--", label=f"{name} (2007)", **drawn)
+            ax.plot(list(best), [best[n][name] for n in best], label=f"{name} (slablab)", **drawn)
+        ax.set(title="tbench", xlabel="clients", ylabel="MB/s", xlim=(0, 17), ylim=(0, 2500))
+        ax.tick_params(direction="in", top=True, right=True)
+        ax.legend(frameon=False, loc="upper left")
+        return ax
+
     def hypotheses(self, *, seeds: int = 2, progress: bool = False, store: StoreLike = None) -> pd.DataFrame:
         """What would make the published ratio come out: each documented candidate, run.
 

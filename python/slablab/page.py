@@ -15,6 +15,7 @@ from slablab.values import refused
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from slablab.reproduce import Reproduction
 
@@ -90,7 +91,8 @@ def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
     parts = [
         f"<h2 id='{escape(figure.name)}'>{escape(figure.title)}</h2>",
         f"<p><b>{escape(figure.question)}</b><br>{escape(figure.source)}</p>",
-        _picture(made),
+        _picture(made.plot()),
+        *([_picture(made.plot_mail())] if isinstance(made, Curve) else []),
         f"<pre>{escape(made.table())}</pre>",
         "<h3>Every number</h3>",
         _table(made.errors()),
@@ -110,14 +112,15 @@ def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
     return "\n".join(parts)
 
 
-def _picture(made: Reproduction) -> str:
+def _picture(axes: Axes) -> str:
     plt = needed("matplotlib.pyplot", "a page")
-    drawn: Any = made.plot().get_figure(root=True)
+    drawn: Any = axes.get_figure(root=True)
+    title = axes.get_title()
     out = io.BytesIO()
     drawn.savefig(out, dpi=110, format="png")
     plt.close(drawn)
     words = base64.b64encode(out.getvalue()).decode()
-    return f"<img alt='{escape(made.figure.title)}' src='data:image/png;base64,{words}'>"
+    return f"<img alt='{escape(title)}' src='data:image/png;base64,{words}'>"
 
 
 def _table(frame: pd.DataFrame) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+from typing import TYPE_CHECKING
+
 from slablab.config import Netperf, Sim, Slub
 from slablab.published import files
 from slablab.published.model import Ablation, Case, Claim, Fit, Published
+
+if TYPE_CHECKING:
+    from slablab.runs import Runs
 
 FILE = "rientjes_2011_netperf.csv"
 MACHINE = "opteron-4x4-2011"
@@ -69,6 +75,28 @@ def claims() -> list[Claim]:
     return made
 
 
+def mail(runs: Runs) -> list[str]:
+    """The mail's table: threads, transactions per second before and after, and the gain."""
+    before, after = rates("before"), rates("after")
+    heads = ("before", "after", "gain")
+    ours, theirs = ("".join(f"{h:>{w}}" for h in heads) for w in (10, 9))
+    lines = [f"{'threads':>7}{ours}{'published:':>12}{theirs}"]
+    for n in THREADS:
+        mine = []
+        for allocator in (BEFORE, AFTER):
+            of_kind = [
+                r
+                for c, r in runs.by_case.items()
+                if c.workload.document().get("pairs") == n and str(c.allocator) == str(allocator)
+            ]
+            mine += [median(run.throughput for run in r) for r in of_kind[:1]]
+        if len(mine) == 2:
+            gains = [100 * (y / x - 1) for x, y in (mine, (before[n], after[n]))]
+            ours = f"{mine[0]:>10.0f}{mine[1]:>10.0f}{gains[0]:>+9.1f}%"
+            lines.append(f"{n:>7}{ours}{'':>12}{before[n]:>9.0f}{after[n]:>9.0f}{gains[1]:>+8.1f}%")
+    return lines
+
+
 def fits() -> list[Fit]:
     """Two constants, both before the change: the wire at 16 threads, the CPU of a transaction at 48."""
     return [
@@ -123,5 +151,6 @@ RESULT = Published(
         Ablation(name="one node", meaning="all memory is equally near", values={"machine.numa_nodes": 1}),
         Ablation(name="four interrupt CPUs", meaning="the card has four queues", values={"workload.irq_cpus": 4}),
     ),
+    mail=mail,
     limits=("the other machine: it answers after a fixed time", "the card's own timing"),
 )
