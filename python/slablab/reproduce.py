@@ -45,7 +45,10 @@ def reproduce(
     count = whole("seeds", figure.seeds if seeds is None else seeds, "1 or more")
     claims = [c for c in fixed(figure) if not quick or figure.quick(c)]
     cases = [case for claim in claims for case in claim.cases]
-    count = 1 if quick else count
+    count = 1 if quick and seeds is None else count
+    if threads is not None:
+        threads = whole("threads", threads, "1 or more")
+    seed = whole("seed", seed, "0 or more", low=0)
     runs = run_cases(figure, cases, seeds=count, seed=seed, store=store, threads=threads, progress=progress)
     from slablab.curve import Curve
 
@@ -262,6 +265,8 @@ class Reproduction:
             if v["confidence"] == "low" and f"machine.{name}" not in fitted and _scalable(v["value"])
             # Some stand in the table of machines, and the model has another in their place.
             if not v["source"].startswith("not used by the model")
+            # Counts of sockets and cores are another machine, not an uncertain figure.
+            and not (v["unit"] == "" and float(v["value"]).is_integer())
         }
         changes = {
             f"{name} × {factor}": partial(_scaled, name, factor)

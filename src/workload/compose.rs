@@ -378,6 +378,17 @@ impl Workload for Compose {
     }
 }
 
+/// Whether a step takes time or waits whatever the slots hold and the other tasks do.
+fn takes_time(step: &Step) -> bool {
+    let more = |n: &Number| n.range().is_some_and(|(_, high)| high > 0.0);
+    match step {
+        Step::Alloc { .. } | Step::Send { .. } | Step::Recv { .. } | Step::Syscall {} => true,
+        Step::Work { us } | Step::Pause { us } => more(us),
+        Step::Repeat { times, steps } => more(times) && steps.iter().any(takes_time),
+        Step::Free { .. } | Step::Touch { .. } | Step::Copy { .. } | Step::Yield {} | Step::Done {} => false,
+    }
+}
+
 impl Compose {
     fn check_steps(&self, steps: &[Step], place: &str, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
@@ -436,6 +447,11 @@ impl Compose {
                 }
                 Step::Syscall {} | Step::Yield {} | Step::Done {} => {}
             }
+        }
+        if !steps.iter().any(takes_time) {
+            // It would go on for ever at one moment.
+            let right = "a step that takes time or waits: alloc, send, recv, syscall, work or pause of more than 0";
+            return Err(Error::new(place, "no such step", right));
         }
         Ok(())
     }
@@ -552,6 +568,7 @@ mod tests {
             (r#"{"tasks": [{"loop": [{"send": {"queue": "q", "slot": 0}}]}]}"#, "workload.tasks[0].loop[0].queue"),
             (r#"{"tasks": [{"loop": [{"work": {"us": {"uniform": [5, 1]}}}]}]}"#, "workload.tasks[0].loop[0].us"),
             (r#"{"tasks": [{"loop": [{"work": {"us": {"choice": []}}}]}]}"#, "workload.tasks[0].loop[0].us"),
+            (r#"{"tasks": [{"loop": [{"done": {}}]}]}"#, "workload.tasks[0].loop = no such step"),
             (r#"{"tasks": [{"urgent": true, "loop": [{"done": {}}]}]}"#, "workload.tasks[0].urgent"),
             (r#"{"tasks": [{"count": 5000, "loop": [{"done": {}}]}]}"#, "5000 tasks"),
             (r#"{"tasks": [{"loop": [{"repeat": {"times": -1, "steps": []}}]}]}"#, "loop[0].times"),
@@ -559,7 +576,7 @@ mod tests {
             let e = given(text).unwrap_err().to_string();
             assert!(e.contains(part), "{text}: {e}");
         }
-        let pinned = given(r#"{"tasks": [{"cpu": 4, "loop": [{"done": {}}]}]}"#).unwrap();
+        let pinned = given(r#"{"tasks": [{"cpu": 4, "loop": [{"syscall": {}}]}]}"#).unwrap();
         assert!(pinned.check_on(4).unwrap_err().to_string().contains("workload.tasks[0].cpu = 4: 0..3"));
     }
 

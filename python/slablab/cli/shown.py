@@ -85,8 +85,10 @@ def run(given: argparse.Namespace) -> int:
         out.made(folder)
     out.writable([given.csv, given.html], given.png, [given.store])
     if given.readme is not None:
-        # A page without markers is refused before anything runs.
-        page.put_accuracy(given.readme.read_text(encoding="utf-8"), [])
+        # What cannot take the table is refused before anything runs.
+        if len(figures) == 1 or given.quick:
+            raise refused("--readme", given.readme, "with all and without --quick: the table is of every result, whole")
+        page.put_accuracy(_page(given.readme), [])
     arguments: dict[str, Any] = {"quick": given.quick, "seeds": given.seeds, "seed": given.seed, "store": given.store}
     arguments["threads"] = given.threads
     wanted = [_Wanted(f.name, given, folder) for f in figures]
@@ -102,10 +104,19 @@ def run(given: argparse.Namespace) -> int:
         given.html.write_text(page.page(made), encoding="utf-8")
         print(f"written: {given.html}", file=sys.stderr if given.json else sys.stdout)
     if given.readme is not None:
-        given.readme.write_text(page.put_accuracy(given.readme.read_text(encoding="utf-8"), made), encoding="utf-8")
+        given.readme.write_text(page.put_accuracy(_page(given.readme), made), encoding="utf-8", newline="")
     if len(made) > 1 and not given.json:
         print(page.scores(made).to_string(index=False, float_format=lambda v: f"{v:.3g}"))
     return 0
+
+
+def _page(path: Path) -> str:
+    """The text of a page, its line ends as they are."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as e:
+        raise refused("--readme", path, f"a page of text that exists ({type(e).__name__})") from None
 
 
 @dataclass
