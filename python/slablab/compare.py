@@ -111,7 +111,11 @@ def lower_is_better(metric: str) -> bool:
 
 
 def _row(ours: NDArray[Any], theirs: NDArray[Any], metric: str, level: float, margin: float) -> dict[str, Any]:
-    ratio, low, high = interval(ours, theirs, level)
+    if metric == "throughput" and not (ours.all() and theirs.all()):
+        # A throughput of 0 is none: nothing was completed, or a job was not seen in its steady state.
+        ratio = low = high = math.nan
+    else:
+        ratio, low, high = interval(ours, theirs, level)
     verdict = SAME
     if math.isnan(low):
         verdict = ONE_REPEAT if math.isfinite(ratio) and ratio > 0 else NO_RATIO
