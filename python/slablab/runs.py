@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slablab.result import Result, Sweep
 
 if TYPE_CHECKING:
+    from slablab.config import Part
     from slablab.published.model import Case, Claim, Metric, Published
     from slablab.sweep import StoreLike
 
@@ -23,6 +24,14 @@ class Runs:
     def sweep(self) -> Sweep:
         """All runs."""
         return Sweep([r for results in self.by_case.values() for r in results])
+
+    def of(self, allocator: Part, metric: Metric = "throughput", **workload: object) -> list[float]:
+        """One number of each run of the case with this allocator and these workload parameters; empty without one."""
+        for case, runs in self.by_case.items():
+            document = case.workload.document()
+            if str(case.allocator) == str(allocator) and all(document.get(k) == v for k, v in workload.items()):
+                return [measured(run, metric) for run in runs]
+        return []
 
     def value(self, claim: Claim) -> float:
         """The claim's value: the runs of each case reduced as the mail reduced its own, the mean over cases."""

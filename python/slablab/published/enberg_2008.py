@@ -101,10 +101,9 @@ def mail(runs: Runs) -> list[str]:
     lines.append(f"{'':18}{'total':>7}{columns}")
     for name, allocator in ALLOCATORS.items():
         total = used(name, "total_kb")
-        of_kind = [r for c, r in runs.by_case.items() if str(c.allocator) == str(allocator)]
-        if not of_kind:
+        kb = runs.of(allocator, "used_kb")
+        if not kb:
             continue
-        kb = [float(r.row()["used_kb"]) for r in of_kind[0]]
         low, high, mean = min(kb), max(kb), sum(kb) / len(kb)
         free = f"{total - high:>9.0f} {total - low:>6.0f} {total - mean:>8.1f}"
         lines.append(f"{name:18}{total:>7.0f}  {free}  {low:>9.0f} {high:>6.0f} {mean:>8.1f}")

@@ -78,19 +78,12 @@ def mail(runs: Runs) -> list[str]:
     """The mail's table: seconds before and after, by job."""
     lines = [f"{'hackbench (seconds)':32}{'before':>8} {'after':>8}  {'published:':>11} {'before':>8} {'after':>8}"]
     for groups, loops in JOBS:
-        mine = []
-        for allocator in (BEFORE, AFTER):
-            of_kind = [
-                r
-                for c, r in runs.by_case.items()
-                if c.workload.document().get("groups") == groups and str(c.allocator) == str(allocator)
-            ]
-            if of_kind:
-                mine.append(fmean(r.throughput for r in of_kind[0]) * loops / 20_000)
-        if len(mine) == 2:
+        mine = [runs.of(allocator, groups=groups) for allocator in (BEFORE, AFTER)]
+        if all(mine):
+            ours = [fmean(m) * loops / 20_000 for m in mine]
             said = [seconds(word, groups, loops) for word in ("before", "after")]
             job = f"hackbench {groups} process {loops}"
-            lines.append(f"{job:32}{mine[0]:>8.2f} {mine[1]:>8.2f}  {'':>11} {said[0]:>8.2f} {said[1]:>8.2f}")
+            lines.append(f"{job:32}{ours[0]:>8.2f} {ours[1]:>8.2f}  {'':>11} {said[0]:>8.2f} {said[1]:>8.2f}")
     return lines
 
 

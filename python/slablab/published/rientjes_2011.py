@@ -82,17 +82,11 @@ def mail(runs: Runs) -> list[str]:
     ours, theirs = ("".join(f"{h:>{w}}" for h in heads) for w in (10, 9))
     lines = [f"{'threads':>7}{ours}{'published:':>12}{theirs}"]
     for n in THREADS:
-        mine = []
-        for allocator in (BEFORE, AFTER):
-            of_kind = [
-                r
-                for c, r in runs.by_case.items()
-                if c.workload.document().get("pairs") == n and str(c.allocator) == str(allocator)
-            ]
-            mine += [median(run.throughput for run in r) for r in of_kind[:1]]
-        if len(mine) == 2:
-            gains = [100 * (y / x - 1) for x, y in (mine, (before[n], after[n]))]
-            ours = f"{mine[0]:>10.0f}{mine[1]:>10.0f}{gains[0]:>+9.1f}%"
+        mine = [runs.of(allocator, pairs=n) for allocator in (BEFORE, AFTER)]
+        if all(mine):
+            rate_before, rate_after = map(median, mine)
+            gains = [100 * (y / x - 1) for x, y in ((rate_before, rate_after), (before[n], after[n]))]
+            ours = f"{rate_before:>10.0f}{rate_after:>10.0f}{gains[0]:>+9.1f}%"
             lines.append(f"{n:>7}{ours}{'':>12}{before[n]:>9.0f}{after[n]:>9.0f}{gains[1]:>+8.1f}%")
     return lines
 

@@ -145,18 +145,15 @@ impl Workload for Boot {
     fn plan(&self, seed: u64) -> Plan {
         // A boot with its frees is another one with each seed; what is left of one is always the same.
         let seed = self.frees.then_some(seed);
-        let course = match self.source.as_str() {
-            "histogram" => scaled(rows(&self.histogram), self.scale.unwrap_or(1.0), seed),
-            "january-2008" => {
-                let course = recorded("slab-6.1");
-                let course = if self.frees { course } else { living(course) };
-                scaled(course, JANUARY_2008 * self.scale.unwrap_or(1.0), seed)
-            }
-            name => match self.scale {
-                None => recorded(name),
-                Some(scale) if self.frees => scaled(recorded(name), scale, seed),
-                Some(scale) => scaled(living(recorded(name)), scale, seed),
-            },
+        let (course, scale) = match self.source.as_str() {
+            "histogram" => (rows(&self.histogram), Some(self.scale.unwrap_or(1.0))),
+            "january-2008" => (recorded("slab-6.1"), Some(JANUARY_2008 * self.scale.unwrap_or(1.0))),
+            name => (recorded(name), self.scale),
+        };
+        let course = match scale {
+            None => course,
+            Some(scale) if self.frees => scaled(course, scale, seed),
+            Some(scale) => scaled(living(course), scale, seed),
         };
         let Course { mut caches, early, events } = course;
         if let Some(era) = &self.sizes {
