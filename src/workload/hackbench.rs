@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::net::{Era, Kind, Network, check, rules};
-use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, SockId, Task, Workload, check_times};
+use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, SockId, Task, Workload, check_times, check_whole};
 use crate::error::Error;
 
 /// Most tasks of one run.
@@ -127,16 +127,10 @@ impl Workload for Hackbench {
     ];
 
     fn check(&self) -> Result<(), Error> {
-        let whole = |name: &str, value: u64, most: u64| {
-            if value == 0 || value > most {
-                return Err(Error::new(format!("workload.{name}"), value, format!("1..{most}")));
-            }
-            Ok(())
-        };
-        whole("fds", self.fds, 1024)?;
-        whole("groups", self.groups, MAX_TASKS / (2 * self.fds))?;
-        whole("loops", self.loops, 1 << 40)?;
-        whole("datasize", self.datasize, 1 << 16)?;
+        check_whole("fds", self.fds, 1..=1024)?;
+        check_whole("groups", self.groups, 1..=MAX_TASKS / (2 * self.fds))?;
+        check_whole("loops", self.loops, 1..=1 << 40)?;
+        check_whole("datasize", self.datasize, 1..=1 << 16)?;
         if self.sndbuf.is_some_and(|b| !(1024..=16 << 20).contains(&b)) {
             return Err(Error::new("workload.sndbuf", self.sndbuf.unwrap_or(0), "1024..16777216, or null"));
         }

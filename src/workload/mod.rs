@@ -92,6 +92,8 @@ pub mod volanomark;
 pub use net::{NetOp, SockId};
 pub use random::Random;
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -379,6 +381,14 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + PartialEq +
 
 /// Shortest measurement: a microsecond, which is a million ticks of the virtual clock and less than any system call.
 const MIN_SECONDS: f64 = 1e-6;
+
+/// Refuses a number outside its range.
+pub(crate) fn check_whole(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), Error> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(format!("workload.{name}"), value, format!("{}..{}", range.start(), range.end())))
+}
 
 /// Refuses impossible times of measurement and warm-up.
 pub(crate) fn check_times(seconds: f64, warmup: f64) -> Result<(), Error> {

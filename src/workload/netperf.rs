@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::net::{Era, Kind, Network, Wire, check, rules};
-use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, SockId, Task, Workload, check_times};
+use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, SockId, Task, Workload, check_times, check_whole};
 use crate::error::Error;
 use crate::units::{CpuId, Picos};
 
@@ -262,32 +262,26 @@ impl Workload for Netperf {
     ];
 
     fn check(&self) -> Result<(), Error> {
-        let whole = |name: &str, value: u64, least: u64, most: u64| {
-            if value < least || value > most {
-                return Err(Error::new(format!("workload.{name}"), value, format!("{least}..{most}")));
-            }
-            Ok(())
-        };
         let time = |name: &str, value: Option<f64>| match value {
             Some(us) if !(1.0..=1e6).contains(&us) => Err(Error::new(format!("workload.{name}"), us, "1..1000000")),
             _ => Ok(()),
         };
         self.check_uses()?;
-        whole("pairs", self.pairs, 1, MAX_PAIRS)?;
+        check_whole("pairs", self.pairs, 1..=MAX_PAIRS)?;
         let most = match (self.link, self.test.is_udp()) {
             (Link::Wire, _) => MAX_ON_WIRE,
             (_, true) => MAX_DATAGRAM,
             _ => 1 << 20,
         };
-        whole("message", self.message(), 1, most)?;
-        whole("response", self.response(), 1, most)?;
-        whole("rcvbuf", self.rcvbuf.unwrap_or(1024), 1024, 16 << 20)?;
-        whole("window", self.window.unwrap_or(WINDOW), 4 * self.message().max(16_384), 1 << 30)?;
+        check_whole("message", self.message(), 1..=most)?;
+        check_whole("response", self.response(), 1..=most)?;
+        check_whole("rcvbuf", self.rcvbuf.unwrap_or(1024), 1024..=16 << 20)?;
+        check_whole("window", self.window.unwrap_or(WINDOW), 4 * self.message().max(16_384)..=1 << 30)?;
         let ring = self.ring.unwrap_or(256);
-        whole("irq_cpus", self.irqs(), 1, 192)?;
-        whole("ring", ring, 1, 1 << 16)?;
-        whole("refill", self.refill.unwrap_or(ring.min(32)), 1, ring)?;
-        whole("rx_buffer", self.rx_buffer.unwrap_or(2048), MAX_ON_WIRE + 512, 1 << 16)?;
+        check_whole("irq_cpus", self.irqs(), 1..=192)?;
+        check_whole("ring", ring, 1..=1 << 16)?;
+        check_whole("refill", self.refill.unwrap_or(ring.min(32)), 1..=ring)?;
+        check_whole("rx_buffer", self.rx_buffer.unwrap_or(2048), MAX_ON_WIRE + 512..=1 << 16)?;
         time("moderation_us", self.moderation_us)?;
         time("round_trip_us", self.round_trip_us)?;
         if let Some(share) = self.late_completion.filter(|s| !(0.0..=1.0).contains(s)) {

@@ -83,9 +83,7 @@ impl Workload for Oltp {
             ("depth", self.depth, 65536),
             ("ios", self.ios, 10_000),
         ] {
-            if !(1..=high).contains(&value) {
-                return Err(Error::new(format!("workload.{name}"), value, format!("1..{high}")));
-            }
+            super::check_whole(name, value, 1..=high)?;
         }
         for (name, value) in [("disk_us", self.disk_us), ("user_us", self.user_us)] {
             if !(0.0..=1e6).contains(&value) {

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::net::{Era, Kind, Network, check, rules};
-use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, Random, SockId, Task, Workload, check_times};
+use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, Random, SockId, Task, Workload, check_times, check_whole};
 use crate::error::Error;
 use crate::units::Picos;
 
@@ -111,15 +111,9 @@ impl Workload for Volanomark {
     ];
 
     fn check(&self) -> Result<(), Error> {
-        let whole = |name: &str, value: u64, most: u64| {
-            if value == 0 || value > most {
-                return Err(Error::new(format!("workload.{name}"), value, format!("1..{most}")));
-            }
-            Ok(())
-        };
-        whole("users", self.users, 1024)?;
-        whole("rooms", self.rooms, MAX_USERS / self.users)?;
-        whole("message", self.message, 16_384)?;
+        check_whole("users", self.users, 1..=1024)?;
+        check_whole("rooms", self.rooms, 1..=MAX_USERS / self.users)?;
+        check_whole("message", self.message, 1..=16_384)?;
         if !(0.0..=1.0).contains(&self.yields) {
             return Err(Error::new("workload.yields", self.yields, "0..1"));
         }

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from slablab.config import PARTS, Part, build
+from slablab import config
+from slablab.config import PARTS, Part
 from slablab.config import allocator as an_allocator
 from slablab.config import machine as a_machine
 from slablab.config import workload as a_workload
@@ -48,8 +49,7 @@ def changed(part: Part, given: argparse.Namespace) -> Any:
             raise refused("--set", word, f"an allocator without an era; --allocator {given.allocator} has one")
     if not new:
         return part
-    document = part.document()
-    return build(part.part, str(document.pop("name")), document | new)
+    return config.changed(part, **new)
 
 
 def over(words: Iterable[str]) -> dict[str, Sequence[Value]]:
