@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slablab.config import entry
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from slablab.published import Claim, Constant, Published
+    from slablab.published import Case, Claim, Constant, Published
     from slablab.result import Sweep
     from slablab.sweep import StoreLike
 
+AS_IT_IS = "(as it is)"
 SENSITIVITY_FACTORS = (0.7, 1.4)
 ABLATION_SEEDS = 3
 
@@ -81,6 +83,7 @@ class Reproduction:
 
         self.constants: tuple[Constant, ...] = constants(figure.name)
         """What was fitted, on what, how well."""
+        self._ablated: dict[int, Varied] = {}
 
     @property
     def sweep(self) -> Sweep:
@@ -243,10 +246,31 @@ class Reproduction:
         A mechanism that carries the result moves the value when it is gone: `moved` is by how much.
         """
         words = {a.name: a.meaning for a in self.figure.ablations}
-        changes = {a.name: a.of for a in self.figure.ablations}
-        frame = self._varied(changes, seeds, progress, store)
+        frame = self._ablations(seeds, progress, store).moved()
         frame.insert(1, "meaning", [words.get(name, "") for name in frame["changed"]])
         return frame
+
+    def plot_ablations(
+        self, *, seeds: int = ABLATION_SEEDS, progress: bool = False, store: StoreLike = None
+    ) -> list[Axes]:
+        """Draws where the time of all CPUs went in the runs of `ablations()`: a bar per mechanism that is taken away.
+
+        One panel per allocator of each headline claim. The runs are those of the table: they are made once.
+        """
+        from slablab import plot
+
+        axes = plot.time(self._ablations(seeds, progress, store).time(), x="changed", col="run")
+        for ax in axes:
+            ax.tick_params(axis="x", labelrotation=35, labelsize="small")
+            for label in ax.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
+        return axes
+
+    def _ablations(self, seeds: int, progress: bool, store: StoreLike) -> Varied:
+        if seeds not in self._ablated:
+            changes = {a.name: a.of for a in self.figure.ablations}
+            self._ablated[seeds] = self._varied(changes, seeds, progress, store)
+        return self._ablated[seeds]
 
     def sensitivity(self, *, seeds: int = 1, progress: bool = False, store: StoreLike = None) -> pd.DataFrame:
         """The headline claims with each unfitted low-confidence figure of the machines scaled by 0.7 and by 1.4.
@@ -273,28 +297,60 @@ class Reproduction:
             for name in sorted(figures)
             for factor in SENSITIVITY_FACTORS
         }
-        return self._varied(changes, seeds, progress, store)
+        return self._varied(changes, seeds, progress, store).moved()
 
-    def _varied(self, changes: Mapping[str, Any], seeds: int, progress: bool, store: StoreLike) -> pd.DataFrame:
+    def _varied(self, changes: Mapping[str, Any], seeds: int, progress: bool, store: StoreLike) -> Varied:
         """The headline claims with each change made to their cases."""
-        import pandas as pd
-
         shown = [fixed_claim(self.figure, claim) for claim in self.figure.headline()]
         varied = {
             (name, claim.row): claim.with_cases(change)
-            for name, change in {"(as it is)": lambda case: case, **changes}.items()
+            for name, change in {AS_IT_IS: lambda case: case, **changes}.items()
             for claim in shown
         }
         cases = [case for claim in varied.values() for case in claim.cases]
-        runs = run_cases(self.figure, cases, seeds=seeds, store=store, progress=progress)
-        rows = []
-        for (name, row), claim in varied.items():
-            value, was = runs.value(claim), runs.value(varied["(as it is)", row])
-            rows.append({"changed": name, "row": row, "value": value, "moved": value - was, "unit": claim.unit})
-        return pd.DataFrame(rows)
+        return Varied(varied, run_cases(self.figure, cases, seeds=seeds, store=store, progress=progress))
 
     def __repr__(self) -> str:
         return f"<Reproduction of {self.figure.name}: {len(self.sweep)} runs>"
+
+
+@dataclass(frozen=True)
+class Varied:
+    """The headline claims, each as it is and with one change at a time, and the runs of them all."""
+
+    claims: Mapping[tuple[str, str], Claim]
+    """(change, row) → the claim with the change in its cases."""
+    runs: Runs
+
+    def moved(self) -> pd.DataFrame:
+        """One row per change and claim: the value, and by how much the change moved it."""
+        import pandas as pd
+
+        rows = []
+        for (name, row), claim in self.claims.items():
+            value, was = self.runs.value(claim), self.runs.value(self.claims[AS_IT_IS, row])
+            rows.append({"changed": name, "row": row, "value": value, "moved": value - was, "unit": claim.unit})
+        return pd.DataFrame(rows)
+
+    def time(self) -> pd.DataFrame:
+        """`Result.time()` of every run, with the change and the allocator of the claim in front."""
+        import pandas as pd
+
+        parts = []
+        for (name, row), claim in self.claims.items():
+            for cases in (claim.base, claim.tested):
+                run = f"{row}: {_short(cases[0])}" if cases else ""
+                done = [result for case in cases for result in self.runs.by_case[case]]
+                parts += [r.time().assign(changed=name, run=run, repeat=i) for i, r in enumerate(done)]
+        front = ["changed", "run", "repeat"]
+        frame = pd.concat(parts, ignore_index=True)
+        return frame[[*front, *(c for c in frame.columns if c not in front)]]
+
+
+def _short(case: Case) -> str:
+    """Allocator and era of a case."""
+    document = case.allocator.document()
+    return f"{document['name']}@{document['era']}" if "era" in document else str(document["name"])
 
 
 def _scaled(name: str, factor: float, case: Any) -> Any:

@@ -41,12 +41,15 @@ pub const ZERO_SIZE: Addr = Addr(u64::MAX);
 
 /// What a destroyed cache left behind. `pages_lost` is 0 when all its objects had been freed, except where the original
 /// loses some (SLQB, see there).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destroyed {
     /// Pages that were not returned.
     pub pages_lost: u64,
     /// Complaints that the kernel would have printed.
     pub warnings: u64,
+    /// Objects that the kernel would have listed: SLUB since 2.6.26 names those of its partial slabs. It knows no list of full
+    /// ones.
+    pub leftovers: Vec<Addr>,
 }
 
 /// Objects set aside by [`SlabAllocator::prefill`].

@@ -185,7 +185,7 @@ impl<'p, M: Machine> SlabAllocator<'p, M> for Null<'p, M> {
             s.pages += left;
             s.free.append(&mut stranded);
         });
-        Destroyed { pages_lost: left * cache.order.pages(), warnings: 0 }
+        Destroyed { pages_lost: left * cache.order.pages(), warnings: 0, ..Destroyed::default() }
     }
 
     fn cache_count(&self) -> usize {

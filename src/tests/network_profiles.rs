@@ -126,24 +126,23 @@ fn a_datagram_of_a_stream_takes_what_was_recorded_and_as_many_are_under_way() {
 }
 
 #[test]
-fn a_stream_over_tcp_is_acknowledged_every_two_full_segments_and_its_packets_are_freed_at_home() {
-    let remote = |defer: u64, pinned: bool| {
-        let row = outcome(machine(2), "slub@6.1", netperf("TCP_STREAM", defer, pinned)).summary;
-        // Two segments of 65483 bytes are eight writes: 1 pair for the data, an eighth of one for the acknowledgement.
-        let (acks, allocs) = (of(&row, "acks_per_op"), of(&row, "net_allocs_per_op"));
-        assert!((acks - 0.125).abs() < 0.002, "{acks}");
-        assert!((allocs - 2.25).abs() < 0.01, "{allocs}");
-        of(&row, "free_remote_pct")
-    };
-    // With deferred frees only acknowledgements go to the other CPU. Recorded 4 % to 9 %: fewer acknowledgements.
-    for (name, pinned, source) in [
-        ("tcp_stream", false, "slub_smp2"),
-        ("tcp_stream", false, "slab_smp2"),
-        ("tcp_stream_defer64_free", false, "slub_smp2_tcpdefer"),
-        ("tcp_stream_defer64_pinned", true, "slub_smp2_tcpdefer"),
+fn a_stream_over_tcp_takes_and_frees_as_recorded_where_no_writes_were_joined() {
+    for (name, pinned, source, joined) in [
+        ("tcp_stream", false, "slub_smp2", true),
+        ("tcp_stream", false, "slab_smp2", true),
+        ("tcp_stream_defer64_free", false, "slub_smp2_tcpdefer", true),
+        ("tcp_stream_defer64_pinned", true, "slub_smp2_tcpdefer", false),
     ] {
-        let (ours, seen) = (remote(64, pinned), 100.0 * recorded(name, source).remote);
-        assert!((ours - seen).abs() <= 8.0, "{name} on {source}: {ours} % freed on another CPU, recorded {seen} %");
+        let row = outcome(machine(2), "slub@6.1", netperf("TCP_STREAM", 64, pinned)).summary;
+        let seen = recorded(name, source);
+        let (allocs, remote) = (of(&row, "net_allocs_per_op"), of(&row, "free_remote_pct"));
+        // A packet per write here. There a sender that runs ahead joins writes in one packet, 2 % (pinned) to 40 % of them.
+        if joined {
+            assert!(seen.allocs < 0.97 * allocs, "{name} on {source}: {allocs} objects per write, {seen:?}");
+            assert!((remote - 100.0 * seen.remote).abs() <= 5.0, "{name} on {source}: {remote} % remote, {seen:?}");
+        } else {
+            agrees(name, allocs, remote, &seen);
+        }
     }
 }
 

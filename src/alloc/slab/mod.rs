@@ -220,7 +220,7 @@ impl<'p, M: Machine + 'p> SlabAllocator<'p, M> for Slab<'p, M> {
         }
         let slabs: u64 = cache.nodes.iter().map(|n| n.slabs(cpu)).sum();
         if slabs > 0 {
-            return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1 };
+            return Destroyed { pages_lost: slabs * cache.geometry.order.pages(), warnings: 1, ..Destroyed::default() };
         }
         if cache.gone.cmpxchg(cpu, 0, 1).is_ok() {
             cache.arrays.iter().filter(|a| a.object).for_each(|a| self.kfree_any(cpu, a.at));

@@ -102,14 +102,14 @@ impl<M: Machine> Slub<'_, M> {
         };
         let barn = &cache.barns[usize::from(node.0)];
         if !sheaf.is_empty() {
-            if barn.full(cpu) < self.policy.t.barn_max_full {
+            if barn.full(cpu) < cache.limits.barn_max_full {
                 cache.count(cpu, Stat::BarnPut);
                 return barn.put_full(cpu, sheaf);
             }
             cache.count(cpu, Stat::BarnPutFail);
             self.flush_sheaf(cpu, cache, &mut sheaf);
         }
-        if barn.empty(cpu) < self.policy.t.barn_max_empty {
+        if barn.empty(cpu) < cache.limits.barn_max_empty {
             barn.put_empty(cpu, sheaf);
         } else {
             self.drop_sheaf(cpu, cache, sheaf);

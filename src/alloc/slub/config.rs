@@ -14,6 +14,8 @@ use crate::units::PAGE_SIZE;
 
 /// Most objects of a sheaf that can be asked for.
 pub(super) const LARGEST_SHEAF: u64 = 4096;
+/// Most sheaves of a kind that a barn can be told to keep.
+pub(super) const LARGEST_BARN: u64 = 1 << 20;
 
 /// Era and tunables of SLUB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -127,7 +129,7 @@ impl Config {
             if era.sheaves.is_none() && value != 10 {
                 return refuse(name, value, format!("10 in {}, which has no barns: they exist since 6.18", self.era));
             }
-            if value > 1 << 20 {
+            if value > LARGEST_BARN {
                 return refuse(name, value, "0..1048576 (since 6.18)");
             }
         }

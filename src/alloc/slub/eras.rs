@@ -53,6 +53,7 @@ pub const V2_6_22: Policy = Policy {
     kmalloc_dma: "kmalloc_dma-",
     debug_path: DebugPath::CpuSlab,
     debug_globs: false,
+    lists_leftovers: false,
     shrink_sort: ShrinkSort::AllAbove(10),
     count_entries: false,
     bulk: Bulk::Loop,
@@ -109,6 +110,7 @@ pub const V2_6_27: Policy = Policy {
         ..V2_6_25.t
     },
     max_objects: Some(65_535),
+    lists_leftovers: true,
     stats: &STATS_2_6_27,
     ..V2_6_25
 };

@@ -264,9 +264,7 @@ impl<'p, M: Machine> Slub<'p, M> {
             _ => spec.name == "vm_area_struct" || spec.name == "maple_node",
         };
         let asks = self.policy.sheaves.is_some() && sheaves;
-        let own = self.per_cache.names(&spec.name);
-        !self.policy.t.merge
-            || own
+        !self.per_cache.merges(&spec.name, self.policy.t.merge)
             || spec.ctor
             || spec.typesafe_by_rcu
             || asks

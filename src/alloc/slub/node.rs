@@ -163,8 +163,16 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// Hands the empty slabs of the list to `discard` (kernel: free_list). As [`Node::shrink`], without sorting.
-    pub fn discard_empty(&self, slub: &Slub<'_, M>, cpu: &M::Cpu, cache: &Cache<M>, mut discard: impl FnMut(Slab)) {
+    /// Hands the empty slabs of the list to `discard` and returns the others (kernel: free_list). As [`Node::shrink`],
+    /// without sorting.
+    pub fn discard_empty(
+        &self,
+        slub: &Slub<'_, M>,
+        cpu: &M::Cpu,
+        cache: &Cache<M>,
+        mut discard: impl FnMut(Slab),
+    ) -> Vec<Slab> {
+        let mut left = Vec::new();
         let mut list = self.lock(cpu);
         let mut at = list.first();
         while let Some(pfn) = at {
@@ -173,8 +181,11 @@ impl<M: Machine> Node<M> {
             if slub.glance_inuse(cpu, cache, slab) == 0 {
                 self.unlink(&mut list, slub.pages, cpu, slab);
                 discard(slab);
+            } else {
+                left.push(slab);
             }
         }
+        left
     }
 
     /// The list, head first. When no CPU runs.

@@ -212,6 +212,10 @@ pub struct Limits {
     pub sheaf_capacity: u64,
     /// How often of 1024 an allocation looks at other nodes' partial slabs.
     pub defrag_ratio: u64,
+    /// Full sheaves a barn takes.
+    pub barn_max_full: u64,
+    /// Empty sheaves it keeps after RCU frees.
+    pub barn_max_empty: u64,
 }
 
 impl Limits {
@@ -257,6 +261,8 @@ impl Limits {
             cpu_partial_slabs: (2 * cpu_partial.unwrap_or(0)).div_ceil(layout.objects),
             sheaf_capacity,
             defrag_ratio: t.remote_node_defrag_ratio,
+            barn_max_full: t.barn_max_full,
+            barn_max_empty: t.barn_max_empty,
         }
     }
 }

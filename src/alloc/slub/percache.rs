@@ -1,13 +1,13 @@
 //! Tunables of single caches: `name:parameter=value,…`, several blocks split by `;`, a name with `*` at its end for all that
-//! begin so. The first block that names a cache is the one for it, as with the debug option. Such a cache shares its slabs with
-//! no other.
+//! begin so. The first block that names a cache is the one for it, as with the debug option. A cache with limits or orders of
+//! its own shares its slabs with no other; `merge` alone says whether a cache may.
 
 use super::policy::*;
-use crate::alloc::slub::config::LARGEST_SHEAF;
+use crate::alloc::slub::config::{LARGEST_BARN, LARGEST_SHEAF};
 
 /// What can be set for a cache.
 const KNOWN: &str = "order, min_order, max_order, min_objects (since 2.6.22), min_partial, remote_node_defrag_ratio (since \
-                     2.6.22), cpu_partial (3.2 to 6.18), sheaf_capacity (since 6.18)";
+                     2.6.22), cpu_partial (3.2 to 6.18), sheaf_capacity, barn_max_full, barn_max_empty (since 6.18), merge";
 
 /// A parsed option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,9 @@ enum Key {
     DefragRatio,
     CpuPartial,
     SheafCapacity,
+    BarnMaxFull,
+    BarnMaxEmpty,
+    Merge,
 }
 
 impl PerCache {
@@ -39,10 +42,17 @@ impl PerCache {
             if name.trim_end_matches('*').contains('*') || name.is_empty() {
                 return Err(format!("names, which may end in *; not {name:?}"));
             }
-            let mut values = Vec::new();
+            let mut values: Vec<(Key, u64)> = Vec::new();
             for item in rest.split(',') {
                 let (key, value) = item.split_once('=').ok_or_else(|| format!("{example}; not {item:?}"))?;
-                values.push(Self::value(key.trim(), value.trim(), policy)?);
+                let (kind, value) = Self::value(key.trim(), value.trim(), policy)?;
+                if values.iter().any(|(known, _)| *known == kind) {
+                    return Err(format!("each parameter once for {name}; {} is there twice", key.trim()));
+                }
+                values.push((kind, value));
+            }
+            if values.len() > 1 && values.contains(&(Key::Merge, 1)) {
+                return Err(format!("merge=true alone: {name} has other tunables of its own, and shares with none"));
             }
             blocks.push((name.to_string(), values));
         }
@@ -51,6 +61,7 @@ impl PerCache {
 
     fn value(key: &str, text: &str, policy: &Policy) -> Result<(Key, u64), String> {
         let orders = (0, u64::from(LARGEST_ORDER));
+        let no_sheaves = policy.sheaves.is_none().then_some("sheaves exist since 6.18");
         let (kind, (low, high), since) = match key {
             "order" => (Key::Order, orders, None),
             "min_order" => (Key::MinOrder, orders, None),
@@ -62,9 +73,14 @@ impl PerCache {
                 let missing = (!policy.has_cpu_partial()).then_some("per-CPU partial lists exist from 3.2 to 6.18");
                 (Key::CpuPartial, (0, LOCKLESS_OBJECTS), missing)
             }
-            "sheaf_capacity" => {
-                let missing = policy.sheaves.is_none().then_some("sheaves exist since 6.18");
-                (Key::SheafCapacity, (0, LARGEST_SHEAF), missing)
+            "sheaf_capacity" => (Key::SheafCapacity, (0, LARGEST_SHEAF), no_sheaves),
+            "barn_max_full" => (Key::BarnMaxFull, (0, LARGEST_BARN), no_sheaves),
+            "barn_max_empty" => (Key::BarnMaxEmpty, (0, LARGEST_BARN), no_sheaves),
+            "merge" => {
+                let said = [("false", 0), ("true", 1)].into_iter().find(|(word, _)| *word == text);
+                return said
+                    .map(|(_, n)| (Key::Merge, n))
+                    .ok_or_else(|| format!("merge of true or false; not {text:?}"));
             }
             _ => return Err(format!("parameters {KNOWN}; not {key:?}")),
         };
@@ -85,9 +101,12 @@ impl PerCache {
         };
         self.blocks.iter().find(|(pattern, _)| named(pattern)).map(|(_, values)| values.as_slice())
     }
-    /// True if the cache of this name has tunables of its own.
-    pub(super) fn names(&self, name: &str) -> bool {
-        self.of(name).is_some()
+    /// Whether the cache of this name may share its slabs, where the others may or not: not with tunables of its own.
+    pub(super) fn merges(&self, name: &str, others: bool) -> bool {
+        match self.of(name) {
+            None => others,
+            Some(values) => values.contains(&(Key::Merge, 1)),
+        }
     }
 
     /// The policy by which the cache of this name is made.
@@ -105,6 +124,9 @@ impl PerCache {
                 Key::CpuPartial => t.cpu_partial = CpuPartial::Objects(*n),
                 Key::SheafCapacity if *n == 0 => t.sheaf_capacity = SheafCapacity::Rule(SheafRule::None),
                 Key::SheafCapacity => t.sheaf_capacity = SheafCapacity::Objects(*n),
+                Key::BarnMaxFull => t.barn_max_full = *n,
+                Key::BarnMaxEmpty => t.barn_max_empty = *n,
+                Key::Merge => t.merge = *n == 1,
             }
         }
         policy
@@ -123,7 +145,16 @@ mod tests {
         assert_eq!((of("kmalloc-512").min_partial, of("kmalloc-512").max_order), (MinPartial::Slabs(20), 3));
         assert_eq!((of("kmalloc-64").min_order, of("kmalloc-64").max_order), (2, 2));
         assert_eq!(of("dentry"), V6_1.t);
-        assert!(option.names("kmalloc-8") && !option.names("dentry"));
+        assert!(!option.merges("kmalloc-8", true) && option.merges("dentry", true) && !option.merges("dentry", false));
+    }
+
+    #[test]
+    fn merging_is_allowed_or_forbidden_by_name() {
+        let option = PerCache::parse("dentry:merge=false;inode*:merge=true", &V6_1).unwrap();
+        assert!(!option.merges("dentry", true) && option.merges("inode_cache", false));
+        let barns = PerCache::parse("maple_node:barn_max_full=3,barn_max_empty=0", &V6_18).unwrap();
+        let t = barns.policy("maple_node", V6_18).t;
+        assert_eq!((t.barn_max_full, t.barn_max_empty, barns.merges("maple_node", true)), (3, 0, false));
     }
 
     #[test]
@@ -138,6 +169,11 @@ mod tests {
             ("dentry:sheaf_capacity=9999", &V6_18, "0..4096"),
             ("dentry:min_partial=-1", &V6_18, "0 or more"),
             ("*a:order=1", &V6_1, "which may end in *"),
+            ("a:order=1,order=2", &V6_1, "each parameter once for a; order is there twice"),
+            ("a:order=1,merge=true", &V6_1, "merge=true alone"),
+            ("a:merge=1", &V6_1, "merge of true or false"),
+            ("a:barn_max_full=1", &V6_1, "since 6.18"),
+            ("a:barn_max_empty=-1", &V6_18, "0..1048576"),
         ] {
             let e = PerCache::parse(text, policy).unwrap_err();
             assert!(e.contains(part), "{text}: {e}");

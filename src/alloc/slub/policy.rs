@@ -398,6 +398,8 @@ pub struct Policy {
     pub debug_path: DebugPath,
     /// Names in the debug option end in `*` or are exact (6.1), instead of being prefixes.
     pub debug_globs: bool,
+    /// A cache that is destroyed with objects lists their addresses (2.6.26).
+    pub lists_leftovers: bool,
     /// See [`ShrinkSort`].
     pub shrink_sort: ShrinkSort,
     /// Counts alloc_slowpath at every entry (6.1); else where slub.md §8.1 says.

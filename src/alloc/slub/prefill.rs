@@ -118,7 +118,7 @@ impl<M: Machine> Slub<'_, M> {
         }
         cache.count(cpu, Stat::SheafReturnSlow);
         let barn = self.barn(cpu, cache);
-        let room = barn.full(cpu) < self.policy.t.barn_max_full;
+        let room = barn.full(cpu) < cache.limits.barn_max_full;
         if room && (sheaf.is_full() || self.fill(cpu, cache, &mut sheaf, want)) {
             barn.put_full(cpu, sheaf);
             return cache.count(cpu, Stat::BarnPut);

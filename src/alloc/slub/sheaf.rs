@@ -257,7 +257,7 @@ impl<M: Machine> Slub<'_, M> {
             return Exchanged::Done;
         }
         // Read without the lock, as in the kernel: the limit may be passed by a few.
-        if barn.full(cpu) >= self.policy.t.barn_max_full {
+        if barn.full(cpu) >= cache.limits.barn_max_full {
             cache.count(cpu, Stat::BarnPutFail);
             return Exchanged::TooMany;
         }

@@ -246,8 +246,12 @@ impl<M: Machine> Slub<'_, M> {
             self.grace_period_of(cpu, cache);
             cache.barns.iter().for_each(|barn| self.empty_barn(cpu, cache, barn));
         }
+        let mut leftovers = Vec::new();
         for node in &cache.nodes {
-            node.discard_empty(self, cpu, cache, |slab| self.discard(cpu, cache, slab));
+            let left = node.discard_empty(self, cpu, cache, |slab| self.discard(cpu, cache, slab));
+            if self.policy.lists_leftovers {
+                leftovers.extend(left.into_iter().flat_map(|slab| self.in_use(cache, slab)));
+            }
         }
         for target in self.pages.machine().topology().cpu_ids() {
             cpu.call_on(target, &|cpu| {
@@ -261,7 +265,16 @@ impl<M: Machine> Slub<'_, M> {
         }
         let slabs: u64 = cache.nodes.iter().map(|n| n.nr_slabs.load(cpu)).sum();
         let pages_lost = cache.nodes.iter().map(|n| n.nr_pages.peek()).sum();
-        Destroyed { pages_lost, warnings: u64::from(slabs > 0) }
+        Destroyed { pages_lost, warnings: u64::from(slabs > 0), leftovers }
+    }
+
+    /// Addresses of a slab's objects that are not on its freelist, lowest first (kernel: list_slab_objects).
+    fn in_use(&self, cache: &Cache<M>, slab: Slab) -> Vec<Addr> {
+        let view = cache.view(self.pages, slab);
+        let next = |object: &Addr| cache.links.peek(self.pages.arena(), *object);
+        let free: Vec<Addr> = std::iter::successors(view.freelist, next).collect();
+        let all = (0..view.objects).map(|i| cache.object_at(self.pages, slab, i));
+        all.filter(|object| !free.contains(object)).collect()
     }
 }
 

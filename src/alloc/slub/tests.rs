@@ -117,6 +117,31 @@ fn the_files_of_a_cache_read_as_the_kernel_s() {
 }
 
 #[test]
+fn a_cache_has_barn_limits_and_merging_of_its_own() {
+    let option = "few:barn_max_full=2,barn_max_empty=0;apart:merge=false";
+    with_slub(1, 1, &config(json!({ "era": "7.1", "per_cache": option })), |sim, slub| {
+        let mut full = |name: &str| {
+            let id = slub.create_cache(CacheSpec::new(name, 200)).unwrap();
+            let taken = take(slub, sim, 0, id, 1000);
+            give(slub, sim, 0, id, &taken);
+            (id, slub.caches[id.0 as usize].barns[0].seen().0)
+        };
+        let (plain, kept) = full("plain");
+        let (few, kept_of_few) = full("few");
+        let (apart, _) = full("apart");
+        assert_eq!((kept, kept_of_few), (10, 2));
+        assert!(plain != few && plain != apart && few != apart);
+        assert_eq!(slub.create_cache(CacheSpec::new("another", 200)).unwrap(), plain, "an ordinary cache is shared");
+    });
+    let only = json!({ "era": "6.1", "merge": false, "per_cache": "dentry*:merge=true" });
+    with_slub(1, 1, &config(only), |_, slub| {
+        let mut made = |name: &str| slub.create_cache(CacheSpec::new(name, 200)).unwrap();
+        let (first, second, other) = (made("dentry_a"), made("dentry_b"), made("other"));
+        assert!(first == second && other != first);
+    });
+}
+
+#[test]
 fn a_free_from_another_cpu_goes_to_the_slab_and_is_taken_over_at_the_next_refill() {
     with_slub(2, 1, &config(json!({})), |sim, slub| {
         let id = slub.create_cache(CacheSpec::new("test", 1024)).unwrap();
@@ -272,16 +297,23 @@ fn caches_of_equal_slots_are_merged_unless_that_is_off() {
 }
 
 #[test]
-fn destroying_a_cache_with_objects_warns_and_loses_their_slabs() {
-    with_slub(2, 1, &config(json!({})), |sim, slub| {
-        let id = slub.create_cache(CacheSpec::new("test", 1000)).unwrap();
-        let taken = take(slub, sim, 1, id, 9);
-        give(slub, sim, 0, id, &taken[1..8]);
-        let left = on(sim, 0, |c| slub.destroy(c, id));
-        assert_eq!(left, Destroyed { pages_lost: 2, warnings: 1 });
-        give(slub, sim, 0, id, &[taken[0], taken[8]]);
-        assert_eq!(slub.info(id).slabs, Some(0));
-    });
+fn destroying_a_cache_with_objects_warns_loses_their_slabs_and_lists_them_since_2_6_26() {
+    for (era, listed) in [("2.6.24", false), ("2.6.27", true), ("3.1", true), ("6.1", true), ("7.1", true)] {
+        with_slub(2, 1, &config(json!({ "era": era, "order": 0, "merge": false })), |sim, slub| {
+            let id = slub.create_cache(CacheSpec::new("test", 1000)).unwrap();
+            let taken = take(slub, sim, 1, id, 9);
+            give(slub, sim, 0, id, &taken[1..8]);
+            let left = on(sim, 0, |c| slub.destroy(c, id));
+            let mut leftovers = if listed { vec![taken[0], taken[8]] } else { Vec::new() };
+            leftovers.sort();
+            let mut seen = left.leftovers.clone();
+            seen.sort();
+            assert_eq!((left.pages_lost, left.warnings, seen), (2, 1, leftovers), "{era}");
+            give(slub, sim, 0, id, &[taken[0], taken[8]]);
+            let kept = slub.cache(id).limits.min_partial;
+            assert!(slub.info(id).slabs <= Some(if era < "3" { 0 } else { kept }), "{era}");
+        });
+    }
 }
 
 #[test]
@@ -369,7 +401,10 @@ fn pages_of_a_typesafe_by_rcu_cache_wait_for_the_grace_period() {
             slub.destroy(c, id)
         });
         // The object taken above keeps its slab; the other slab waited, and was returned.
-        assert_eq!((destroyed, slub.pages.lent()), (Destroyed { pages_lost: 1, warnings: 1 }, 1));
+        assert_eq!(
+            (destroyed, slub.pages.lent()),
+            (Destroyed { pages_lost: 1, warnings: 1, ..Destroyed::default() }, 1)
+        );
     });
 }
 

@@ -165,7 +165,7 @@ impl<M: Machine> Net<M> {
         loop {
             let got = self.copy_out(c, sock, &mut protocol, bytes, true);
             let due = match stream {
-                true => protocol.read - protocol.acknowledged >= 2 * u64::from(self.plan.rules.mss),
+                true => protocol.read - protocol.acknowledged >= self.plan.rules.stream_ack,
                 false => protocol.full_segments >= 2,
             };
             if self.plan.rules.ack_per_call && due {

@@ -120,7 +120,7 @@ fn a_destroyed_cache_gives_back_its_arrays_and_its_name_unless_objects_remain() 
         let cache = slab.create_cache(CacheSpec::new("short", 64)).unwrap();
         let objects = allocate(slab, 0, cache, 100);
         let destroy = |slab: &Slab<Sim>| on(slab.pages.machine(), 1, |c| slab.destroy(c, cache));
-        assert_eq!(destroy(slab), Destroyed { pages_lost: 2, warnings: 1 });
+        assert_eq!(destroy(slab), Destroyed { pages_lost: 2, warnings: 1, ..Destroyed::default() });
         assert!(slab.create_cache(CacheSpec::new("short", 64)).is_err());
         release(slab, 3, cache, &objects);
         assert_eq!(destroy(slab), Destroyed::default());
