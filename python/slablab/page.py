@@ -98,7 +98,12 @@ def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
         _table(made.errors()),
     ]
     if ablations and figure.ablations:
-        parts += ["<h3>Ablations: one mechanism taken away, nothing fitted again</h3>", _table(made.ablations())]
+        parts += [
+            "<h3>Ablations: one mechanism taken away, nothing fitted again</h3>",
+            _table(made.ablations()),
+            "<p>Where the time of all CPUs went in these runs:</p>",
+            _picture(made.plot_ablations()[0]),
+        ]
     if sensitivity:
         parts += [
             "<h3>Sensitivity: one figure of low confidence scaled, nothing fitted again</h3>",

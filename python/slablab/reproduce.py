@@ -257,13 +257,19 @@ class Reproduction:
 
         One panel per allocator of each headline claim. The runs are those of the table: they are made once.
         """
+        import textwrap
+
         from slablab import plot
 
-        axes = plot.time(self._ablations(seeds, progress, store).time(), x="changed", col="run")
-        for ax in axes:
+        frame = self._ablations(seeds, progress, store).time()
+        axes = plot.time(frame, x="changed", col="run")
+        for ax, run in zip(axes, frame["run"].unique(), strict=True):
+            ax.set(title="\n".join(textwrap.wrap(run, 36)), xlabel="")
+            ax.title.set_fontsize("medium")
             ax.tick_params(axis="x", labelrotation=35, labelsize="small")
             for label in ax.get_xticklabels():
                 label.set(ha="right", rotation_mode="anchor")
+        plot.note(axes[0], f"{self.figure.name}, one mechanism taken away at a time · {plot.caption(self.frame)}")
         return axes
 
     def _ablations(self, seeds: int, progress: bool, store: StoreLike) -> Varied:
@@ -333,13 +339,18 @@ class Varied:
         return pd.DataFrame(rows)
 
     def time(self) -> pd.DataFrame:
-        """`Result.time()` of every run, with the change and the allocator of the claim in front."""
+        """`Result.time()` of every run, in front the change, and allocator and claim as `run`."""
         import pandas as pd
 
         parts = []
+        seen = set()
         for (name, row), claim in self.claims.items():
             for cases in (claim.base, claim.tested):
-                run = f"{row}: {_short(cases[0])}" if cases else ""
+                # Several claims may have one base.
+                if not cases or (name, cases) in seen:
+                    continue
+                seen.add((name, cases))
+                run = f"{_short(cases[0])}: {row}"
                 done = [result for case in cases for result in self.runs.by_case[case]]
                 parts += [r.time().assign(changed=name, run=run, repeat=i) for i, r in enumerate(done)]
         front = ["changed", "run", "repeat"]

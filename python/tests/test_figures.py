@@ -282,6 +282,16 @@ def test_an_ablation_takes_one_mechanism_away_and_says_what_it_moved(small: sl.R
     assert all(c in whole for c in cases["no merging"] if c.allocator.document()["name"] != "slub")
 
 
+def test_the_time_of_the_ablations_is_drawn_for_each_allocator_of_a_claim(small: sl.Reproduction):
+    axes = small.plot_ablations(seeds=1)
+    assert [ax.get_title().partition(":")[0] for ax in axes] == ["slab@2.6.24", "slub@2.6.24-rc2"]
+    names = ["(as it is)", *(a.name for a in small.figure.ablations)]
+    for ax in axes:
+        assert sorted(t.get_text() for t in ax.get_xticklabels()) == sorted(names)
+        tops = [max(p.get_y() + p.get_height() for p in ax.patches if round(p.get_x()) == i) for i in range(len(names))]
+        assert tops == pytest.approx([100.0] * len(names), abs=0.01)
+
+
 def test_a_claim_knows_its_error_and_its_side():
     case = published.Case(machine=sl.Sim(), allocator=sl.Slab(), workload=sl.Tbench())
     claim = published.Claim(row="", tested=(case,), base=(case,), how="change", published=(-7.0, -5.0), within=3.0)
