@@ -32,6 +32,19 @@ pub struct CacheSpec {
     pub ctor: bool,
 }
 
+/// Most characters of a cache's name.
+pub const MAX_NAME: usize = 255;
+
+/// Refuses, by its place in the configuration, a name that /proc/slabinfo could not show.
+pub fn check_name(place: &str, name: &str) -> Result<(), Error> {
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(40).collect();
+    let right = format!("1..{MAX_NAME} printable ASCII characters without blanks, as in slabinfo");
+    Err(Error::new(place, format!("{shown:?}"), right))
+}
+
 impl CacheSpec {
     /// A plain cache of `size` bytes without flags.
     pub fn new(name: impl Into<String>, size: u64) -> CacheSpec {

@@ -39,7 +39,7 @@ from slablab.config import (
     Workload,
     catalog,
 )
-from slablab.experiment import Experiment, OversubscribedWarning, UnsteadyWarning, run
+from slablab.experiment import Experiment, OversubscribedWarning, RunWarning, UnsteadyWarning, run
 from slablab.extras import MissingExtra
 from slablab.geometry import Geometry, geometry
 from slablab.reproduce import Reproduction, reproduce
@@ -97,6 +97,7 @@ __all__ = [
     "Plan",
     "Reproduction",
     "Result",
+    "RunWarning",
     "Sample",
     "Script",
     "Sim",

@@ -63,7 +63,7 @@ def cells(cpus: int = 8) -> dict[str, Cell]:
         "tbench": Cell(config.Tbench(clients=cpus, seconds=0.4), "clients"),
         "dbench": Cell(config.Dbench(clients=cpus), "clients"),
         "hackbench": Cell(config.Hackbench(groups=1, seconds=0.2, warmup=0.1), "groups"),
-        "hackbench, 100 groups": Cell(config.Hackbench(groups=100, seconds=0.15, warmup=0.4), "groups"),
+        "hackbench 100 groups": Cell(config.Hackbench(groups=100, seconds=0.15, warmup=0.4), "groups"),
         "netperf TCP_RR": netperf("TCP_RR", 2 * cpus, 1),
         "netperf UDP_RR": netperf("UDP_RR", 2 * cpus, 1),
         "netperf TCP_STREAM": netperf("TCP_STREAM", cpus // 2, cpus // 2),
@@ -94,7 +94,7 @@ def chosen(given: Iterable[config.WorkloadLike] | None, cpus: int) -> dict[str, 
         if isinstance(one, str):
             rows = {name: c.workload for name, c in known.items() if one in (name, c.workload.kind)}
             if not rows:
-                raise unknown("workload", one, [*dict.fromkeys(c.workload.kind for c in known.values()), *known])
+                raise unknown("workload", one, [*(c.workload.kind for c in known.values()), *known])
             found |= rows
         else:
             kind = str(one.document()["name"])
@@ -163,7 +163,7 @@ def loads(
     if not cpu_seconds > 0:
         raise refused("cpu_seconds", shown(cpu_seconds), "more than 0")
     frames = []
-    for n, name in itertools.product(cpus, (name for name in names() if name != "hackbench, 100 groups")):
+    for n, name in itertools.product(cpus, (name for name in names() if name != "hackbench 100 groups")):
         if progress:
             print(f"{name} on {n} CPUs", file=sys.stderr)
         cell = cells(n)[name]

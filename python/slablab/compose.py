@@ -84,7 +84,7 @@ def alloc(
 
 
 def free(slot: Number = 0, *, rcu: bool = False) -> Step:
-    """Gives back what a slot holds; with `rcu` after a grace period, on the same CPU."""
+    """Gives back what a slot holds, if it holds something; with `rcu` after a grace period, on the same CPU."""
     return {"free": {"slot": slot, "rcu": rcu}}
 
 
@@ -142,12 +142,16 @@ def read_histogram(path: str | Path) -> Sequence[tuple[str, int, int]]:
     """Reads live objects for `Boot(source="histogram", histogram=…)`.
 
     The file is a CSV with the columns cache, bytes and count, or the text of /proc/slabinfo (its active objects).
-    Raises ConfigError, which names the line, for anything else.
+    Raises ConfigError, which names the file or the line, for anything else.
     """
     import csv
     from pathlib import Path
 
-    text = Path(path).read_text(encoding="utf-8")
+    try:
+        # Spreadsheets write a byte order mark.
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        raise refused("path", shown(str(path)), f"a readable text file: {e}") from None
     lines = text.splitlines()
     rows: list[tuple[str, int, int]] = []
     if text.startswith("slabinfo"):

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slablab import _core, config
 from slablab.config import Allocator, AllocatorConfig, Native, Sim, Typed, Workload
 from slablab.result import Result
-from slablab.values import whole
+from slablab.values import unknown, whole
 
 
-class OversubscribedWarning(UserWarning):
+class RunWarning(UserWarning):
+    """A run finished, and its figures do not say what they seem to."""
+
+
+class OversubscribedWarning(RunWarning):
     """A native run had more CPUs than the host, so its waits are the host scheduler's."""
 
 
-class UnsteadyWarning(UserWarning):
+class UnsteadyWarning(RunWarning):
     """The window of a job that is scaled to its whole length saw sockets fill up or drain, not its steady state."""
 
 
@@ -78,8 +83,12 @@ def checked_seed(seed: object) -> int:
 
 
 def warn_about(results: Iterable[Result]) -> None:
-    """Says once what rows with more workers than host CPUs can be used for, and what a window was too short for."""
+    """Says once what the figures of runs do not say: too many workers, a window too short, memory that ran out."""
+    results = list(results)
     rows = [r.row() for r in results]
+    for words in (_failed(rows), _idle(rows), _unmatched(results)):
+        if words:
+            warnings.warn(words, RunWarning, stacklevel=3)
     crowded = sum(bool(row.get("oversubscribed")) for row in rows)
     if crowded:
         warnings.warn(
@@ -100,3 +109,39 @@ def warn_about(results: Iterable[Result]) -> None:
             UnsteadyWarning,
             stacklevel=3,
         )
+
+
+def _failed(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Allocations that found no memory."""
+    failed = [row for row in rows if row.get("alloc_failed") and row["workload"] != "script"]
+    if not failed:
+        return ""
+    row = failed[0]
+    return (
+        f"{len(failed)} run(s) had allocations that failed, the first {row['alloc_failed']} of them ({row['workload']} "
+        f"on {row['allocator']}, {row['machine']}): its memory was full. What failed is counted as done all the same."
+    )
+
+
+def _idle(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Runs in whose window nothing was finished."""
+    idle = [r for r in rows if r.get("ops") == 0 and r.get("steady") is not False and r["workload"] != "script"]
+    if not idle:
+        return ""
+    row = idle[0]
+    return (
+        f"{len(idle)} run(s) finished no operation, the first {row['workload']} in {row['elapsed_s']:g} s: a longer "
+        "window, or tasks that reach done() and do not wait for each other for ever."
+    )
+
+
+def _unmatched(results: Sequence[Result]) -> str:
+    """Caches with tunables of their own that no run had."""
+    for result in results:
+        option = str(result.config["allocator"].get("per_cache") or "")
+        patterns = [block.partition(":")[0].strip() for block in option.split(";") if "merge" not in block]
+        names = [str(name) for name in result.caches()["cache"]] if any(patterns) else []
+        for pattern in filter(None, patterns):
+            if not fnmatch.filter(names, pattern):
+                return f"the run had no such cache: {unknown('allocator.per_cache', pattern, names)}"
+    return ""

@@ -23,6 +23,8 @@ def scaling(frame: Sweep, *, x: str = "cpus", ax: Sequence[Axes] | None = None) 
 
     if not isinstance(frame, Sweep) or not frame.results:
         raise refused("frame", shown(frame), "a Sweep of simulated runs")
+    if x == "allocator":
+        raise refused("x", shown(x), "a swept parameter, as cpus: each allocator has a panel of its own")
     allocators = len({r.config["allocator"]["name"] for r in frame})
     if ax is None:
         plt = needed("matplotlib.pyplot", "a figure")
@@ -54,9 +56,14 @@ def multiples(
     from slablab import plot
 
     plt = needed("matplotlib.pyplot", "a figure")
+    for role, name in (("row", row), ("col", col)):
+        if name is None:
+            raise refused(role, name, "the name of a column; plot.throughput draws one panel")
     data, x, hue, row_name, col_name = plot._checked(frame, x, hue, row, col)
     if "steady" in data.columns:
         data = data[~data["steady"].isin([False])]
+        if data.empty:
+            raise refused("frame", "no run in its steady state", "longer runs: steady=False ones are not drawn")
     rows, columns = (list(dict.fromkeys(data[name].dropna())) for name in (row_name or row, col_name or col))
     size = (1.2 + 1.75 * len(columns), 0.9 + 0.78 * len(rows))
     figure, grid = plt.subplots(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slablab.config import entry
 from slablab.extras import needed
 from slablab.runs import Runs, run_cases
-from slablab.values import whole
+from slablab.values import truth, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +44,7 @@ def reproduce(
     from slablab import published
 
     figure = published.named(name)
+    quick = truth("quick", quick)
     count = whole("seeds", figure.seeds if seeds is None else seeds, "1 or more")
     claims = [c for c in fixed(figure) if not quick or figure.quick(c)]
     cases = [case for claim in claims for case in claim.cases]

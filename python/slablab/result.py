@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from slablab import _core
-from slablab.values import refused
+from slablab.values import refused, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,6 +219,8 @@ class Result:
         that has nothing to show raises LookupError, an option that is not built ConfigError.
         """
         if options is not None:
+            if not isinstance(options, str):
+                raise refused("options", shown(options), 'letters of the slabinfo tool, as "-AD", "-T" or "-l"')
             return _core.slabinfo(self._tool("slabinfo"), options)
         if "slabinfo" not in self.texts:
             name = self._era.partition("@")[0]
@@ -232,6 +234,8 @@ class Result:
         nodes behind them (`N0=`), events those of their CPUs (`C0=`). SLUB and SLQB have such files; SLAB has
         /proc/slabinfo, SLOB nothing: a LookupError. An unknown cache is a ConfigError.
         """
+        if not isinstance(cache, str):
+            raise refused("cache", shown(cache), "the name of a cache")
         tool = self._tool("sysfs")
         if not json.loads(tool)["sysfs"]:
             raise LookupError(f"{self._era} has no directory in sysfs: slabinfo() is where it shows its caches")

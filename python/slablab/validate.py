@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slablab import _core
+from slablab.values import truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,7 @@ class Validation:
 
 def validate(*, quick: bool = False, progress: bool = False) -> Validation:
     """Makes all tables; `quick` takes one seed and less virtual time for the modes, the other tables are the same."""
+    quick = truth("quick", quick)
     makers: dict[str, Callable[[], list[Row]]] = {
         "modes": lambda: modes(quick),
         "cycles": cycles,

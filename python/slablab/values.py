@@ -35,7 +35,7 @@ def unknown_parameter(part: str, name: str, value: object, known: Iterable[str])
 def _known(name: str, known: Iterable[str]) -> str:
     import difflib
 
-    names = list(known)
+    names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     return f"{hint}known: {', '.join(names) or 'none'}"
@@ -55,6 +55,13 @@ def whole(parameter: str, value: object, expected: str, low: int = 1, high: int 
     if not good or number < low or (high is not None and number > high):  # type: ignore[operator]
         raise refused(parameter, shown(value), expected)
     return number  # type: ignore[return-value]
+
+
+def truth(parameter: str, value: object) -> bool:
+    """True or false; anything else is refused."""
+    if not isinstance(value, bool):
+        raise refused(parameter, shown(value), "True or False")
+    return value
 
 
 def finite(name: str, value: object) -> None:

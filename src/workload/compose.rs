@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Links, NativeWork, Op, Parameter, Plan, QueueSpec, Random, Task, What, Workload};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, check_name};
 use crate::units::{CpuId, MAX_ORDER, Picos};
 
 /// Slots of a task are numbers below.
@@ -303,6 +303,13 @@ impl Workload for Compose {
         if !(1..=MAX_TASKS).contains(&total) {
             return Err(Error::new("workload.tasks", format!("{total} tasks"), format!("1..{MAX_TASKS} in all")));
         }
+        for (i, cache) in self.caches.iter().enumerate() {
+            check_name(&format!("workload.caches[{i}].name"), &cache.name)?;
+            if self.caches[..i].iter().any(|other| other.name == cache.name) {
+                let right = "a name of its own: steps name caches";
+                return Err(Error::new(format!("workload.caches[{i}].name"), format!("{:?}", cache.name), right));
+            }
+        }
         for (i, q) in self.queues.iter().enumerate() {
             if !(1..=1 << 20).contains(&q.capacity) {
                 return Err(Error::new(format!("workload.queues[{i}].capacity"), q.capacity, "1..1048576"));
@@ -389,6 +396,11 @@ fn takes_time(step: &Step) -> bool {
     }
 }
 
+/// A number as it stands in a workload.
+fn written(number: &Number) -> String {
+    serde_json::to_string(number).expect("plain data")
+}
+
 impl Compose {
     fn check_steps(&self, steps: &[Step], place: &str, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
@@ -398,7 +410,7 @@ impl Compose {
             let place = format!("{place}[{i}]");
             let number = |field: &str, n: &Number, low: f64, high: f64| match n.range() {
                 Some((a, b)) if a >= low && b <= high => Ok(()),
-                _ => Err(Error::new(format!("{place}.{field}"), format!("{n:?}"), format!("from {low} to {high}"))),
+                _ => Err(Error::new(format!("{place}.{field}"), written(n), format!("from {low} to {high}"))),
             };
             let slot = |n: &Number| number("slot", n, 0.0, (MAX_SLOTS - 1) as f64);
             let queue = |name: &str| match self.queues.iter().any(|q| q.name == name) {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::spec::{CacheSpec, Kind};
+use crate::spec::{CacheSpec, Kind, check_name};
 use crate::units::MAX_ORDER;
 
 /// Slots of a script are numbered below this.
@@ -31,8 +31,6 @@ pub const MAX_WAIT: f64 = 86_400.0;
 /// Longest sum of all waits of a script: 200 days; 64 bits of picoseconds hold 213.
 pub const MAX_WAITS: f64 = 200.0 * MAX_WAIT;
 
-/// Longest name of a cache.
-pub const MAX_NAME: usize = 255;
 
 /// Most objects that one `prefill` sets aside.
 pub const MAX_PREFILL: u64 = 1 << 20;
@@ -266,13 +264,12 @@ impl Script {
     /// together than virtual time is.
     pub fn check_alone(&self) -> Result<(), Error> {
         for (i, cache) in self.caches.iter().enumerate() {
-            check_name(&cache.name).map_err(|e| Error { parameter: format!("workload.caches[{i}].name"), ..e })?;
+            check_name(&format!("workload.caches[{i}].name"), &cache.name)?;
         }
         let mut waits = 0.0;
         for (i, step) in self.ops.iter().enumerate() {
             match &step.op {
-                ScriptOp::Create { cache } => check_name(&cache.name)
-                    .map_err(|e| Error { parameter: format!("workload.ops[{i}].cache.name"), ..e })?,
+                ScriptOp::Create { cache } => check_name(&format!("workload.ops[{i}].cache.name"), &cache.name)?,
                 ScriptOp::Wait { seconds } => waits += seconds.max(0.0),
                 _ => {}
             }
@@ -326,15 +323,6 @@ impl Script {
         };
         self.ops.iter().map(slot).max().unwrap_or(0) as usize
     }
-}
-
-fn check_name(name: &str) -> Result<(), Error> {
-    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(40).collect();
-    let right = format!("1..{MAX_NAME} printable ASCII characters without blanks, as in slabinfo");
-    Err(Error::new("cache.name", format!("{shown:?}"), right))
 }
 
 /// Walks a script on paper.

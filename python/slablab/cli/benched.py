@@ -49,6 +49,7 @@ def run(given: argparse.Namespace) -> int:
     from slablab import bench
 
     out.writable([given.csv])
+    words.only(given, "machine", "allocator")
     given.seconds = None
     arguments: dict[str, Any] = {
         "machine": words.changed(machine(given.machine), given),

@@ -48,6 +48,7 @@ def run(given: argparse.Namespace) -> int:
     if not isinstance(made, Sim):
         raise refused("NAME", given.preset, "a simulated machine")
     given.seconds = None
+    words.only(given, "machine")
     made = words.changed(made, given)
     if given.show_code:
         code = out.call("Sim", {"": given.preset, **{k: v for k, v in made.given if k != "values"}})

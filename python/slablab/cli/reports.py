@@ -76,6 +76,7 @@ def add(commands: Any) -> None:
 
 def geometry(given: argparse.Namespace) -> int:
     """Prints one cache as a record, several as a table."""
+    words.only(given, "allocator")
     out.writable([given.csv])
     tunables = {} if given.debug is None else {"debug": given.debug}
     parts = [words.changed(p, given) for p in listed(_names(given.allocator), an_allocator)]

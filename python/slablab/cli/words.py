@@ -52,6 +52,13 @@ def changed(part: Part, given: argparse.Namespace) -> Any:
     return config.changed(part, **new)
 
 
+def only(given: argparse.Namespace, *kinds: str) -> None:
+    """Refuses a --set of a part that the command does not take."""
+    for word in given.set:
+        if (kind := word.partition(".")[0]) in PARTS and kind not in kinds:
+            raise refused("--set", word, f"a parameter of the {' or the '.join(kinds)}: nothing else is taken here")
+
+
 def over(words: Iterable[str]) -> dict[str, Sequence[Value]]:
     """The axes of --over; one given twice is one axis with all its values."""
     axes: dict[str, Sequence[Value]] = {}

@@ -133,10 +133,12 @@ impl Config {
                 return refuse(name, value, "0..1048576 (since 6.18)");
             }
         }
-        if (t.freelist_hardened || t.freelist_random) && !lockless {
-            let name = if t.freelist_hardened { "freelist_hardened" } else { "freelist_random" };
-            let since = if t.freelist_hardened { "4.14" } else { "4.8" };
-            return refuse(name, true, format!("false with slow_path = locked: it exists since {since}"));
+        for (name, on, since) in
+            [("freelist_hardened", t.freelist_hardened, "4.14"), ("freelist_random", t.freelist_random, "4.8")]
+        {
+            if on && !(era.modern_layout && lockless) {
+                return refuse(name, true, format!("false in {}: it exists since {since}", self.era));
+            }
         }
         if t.kmalloc_random && era.t.order_search != OrderSearch::FitFrom16 {
             return refuse("kmalloc_random", true, format!("false in {}: it exists since 6.6", self.era));
@@ -368,7 +370,8 @@ mod tests {
                 json!({"era": "6.1", "kmalloc": "dam"}),
                 "allocator.kmalloc = \"dam\": a list of rcl, dma, cg, or nothing",
             ),
-            (json!({"freelist_random": true}), "allocator.freelist_random = true: false with slow_path = locked"),
+            (json!({"era": "3.2", "freelist_hardened": true}), "false in 3.2: it exists since 4.14"),
+            (json!({"freelist_random": true}), "allocator.freelist_random = true: false in 2.6.24: it exists since 4.8"),
         ] {
             let e = Config::from_json(&given).unwrap_err().to_string();
             assert!(e.contains(part), "{given}: {e}");

@@ -3,6 +3,9 @@
 use super::{LATENCIES, MAX_CPUS, MIN_NODE_BYTES, Machinery, WORDS, release};
 use crate::error::Error;
 
+/// The first release that nothing here is known of.
+const AFTER: (u32, u32, u32) = (7, 2, 0);
+
 impl Machinery {
     /// Refuses what cannot be, by the key.
     pub(super) fn check_shape(&self) -> Result<(), Error> {
@@ -51,8 +54,9 @@ impl Machinery {
             }
         }
         let kernel = self.word("kernel").unwrap_or_default();
-        if release(&kernel).is_none() {
-            return Err(Error::new("machine.kernel", format!("{kernel:?}"), "a release: 2.6.24, 2.6.28, 3.0, 6.18, …"));
+        if release(&kernel).is_none_or(|r| r >= AFTER) {
+            let right = "a release up to 7.1: 2.6.24, 2.6.28, 3.0, 6.18, …";
+            return Err(Error::new("machine.kernel", format!("{kernel:?}"), right));
         }
         if cores % shared != 0 {
             return Err(Error::new(

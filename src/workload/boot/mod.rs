@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::kernel::{Kernel, size_of};
 use super::{Links, Op, Parameter, Plan, Random, Task, What, Workload};
 use crate::error::Error;
-use crate::spec::CacheSpec;
+use crate::spec::{CacheSpec, check_name};
 use crate::units::CpuId;
 
 /// Recorded boots (how they are packed: `pack.py`).
@@ -129,6 +129,11 @@ impl Workload for Boot {
             if !(1..=4 << 20).contains(bytes) {
                 let right = format!("1..4194304 bytes of an object of {name:?}");
                 return Err(Error::new(format!("workload.histogram[{i}]"), bytes, right));
+            }
+            check_name(&format!("workload.histogram[{i}]"), name)?;
+            if self.histogram[..i].iter().any(|other| other.0 == *name) {
+                let right = "each cache once, with all its objects";
+                return Err(Error::new(format!("workload.histogram[{i}]"), format!("{name:?} again"), right));
             }
         }
         let total = self.histogram.iter().map(|r| r.2).fold(0, u64::saturating_add);
