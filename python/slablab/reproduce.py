@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,7 @@ def reproduce(
     runs = run_cases(figure, cases, seeds=count, seed=seed, store=store, threads=threads, progress=progress)
     from slablab.curve import Curve
 
-    kind = Curve if figure.name == "piggin-2007-tbench" else Reproduction
-    return kind(figure, claims, runs)
+    return (Curve if figure.curve else Reproduction)(figure, claims, runs)
 
 
 def fixed(figure: Published) -> list[Claim]:
@@ -197,8 +197,6 @@ class Reproduction:
         lines += [f"{'; '.join(rows)}: {why}" for why, rows in reasons.items()]
         lines += [f"fitted: {c}" for c in self.constants]
         lines += [f"published: {self.figure.source}"]
-        import textwrap
-
         return [part for line in lines for part in textwrap.wrap(line, 79, subsequent_indent="  ")]
 
     def config(self) -> str:
@@ -211,8 +209,6 @@ class Reproduction:
         Levels (MB/s, seconds) are in the table alone, where a result has comparisons. The axis is logarithmic beyond
         the published numbers where a value is far outside them.
         """
-        import textwrap
-
         from slablab import plot
 
         compared = [i for i, c in enumerate(self.claims) if c.how != "level"] or list(range(len(self.claims)))
@@ -258,8 +254,6 @@ class Reproduction:
 
         One panel per allocator of each headline claim. The runs are those of the table: they are made once.
         """
-        import textwrap
-
         from slablab import plot
 
         frame = self._ablations(seeds, progress, store).time()

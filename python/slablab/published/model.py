@@ -189,6 +189,8 @@ class Published:
     ablations: Sequence[Ablation] = ()
     mail: Callable[[Runs], list[str]] | None = None
     """The table in the layout of the mail, where that is another than a row per claim."""
+    curve: bool = False
+    """Its figure is a curve per allocator, not a number per claim."""
     limits: Sequence[str] = ()
     """What the model leaves out that may matter here."""
 

@@ -173,6 +173,7 @@ RESULT = Published(
     question="Why is SLUB a fifth slower than SLAB in tbench on an eight-CPU machine?",
     source="Nick Piggin, linux-kernel, November 2007 (highest of 5 runs, read off a graph, ± 5 MB/s)",
     claims=claims,
+    curve=True,
     fits=fits,
     reduce="best",
     seeds=5,
