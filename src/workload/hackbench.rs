@@ -10,7 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::net::{Era, Kind, Network, check, rules};
+use super::net::{Era, Kind, Network, rules};
+use super::net_parameters as common;
 use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, SockId, Task, Workload, check_times, check_whole};
 use crate::error::Error;
 
@@ -110,20 +111,16 @@ impl Workload for Hackbench {
             unit: "bytes",
             meaning: "SO_SNDBUF asked for, which the kernel doubles (unset: the era's default)",
         },
-        Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
+        common::SECONDS,
         Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement, to fill the sockets" },
-        Parameter {
-            name: "era",
-            unit: "",
-            meaning: "kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's",
-        },
+        common::ERA,
         Parameter {
             name: "memcg",
             unit: "",
             meaning: "a memory cgroup accounts for socket buffers: they come from kmalloc, not skbuff_small_head (6.18)",
         },
-        Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
-        Parameter { name: "native_work", unit: "", meaning: "protocol work on native: skip (allocator only) or spin" },
+        common::PROTOCOL_SCALE,
+        common::NATIVE_WORK,
     ];
 
     fn check(&self) -> Result<(), Error> {
@@ -143,7 +140,7 @@ impl Workload for Hackbench {
         if self.memcg && (self.transport == Transport::Pipe || !has_small_heads) {
             return Err(Error::new("workload.memcg", true, "false: it matters to sockets of 6.18 alone"));
         }
-        check::scale(self.protocol_scale)
+        common::scale(self.protocol_scale)
     }
 
     fn plan(&self, _seed: u64) -> Plan {

@@ -79,6 +79,7 @@ pub mod hackbench;
 pub mod kbuild;
 mod kernel;
 pub mod net;
+mod net_parameters;
 pub mod netperf;
 pub mod null_tests;
 pub mod oltp;

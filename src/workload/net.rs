@@ -458,38 +458,6 @@ pub struct Wire {
     pub late_completion: f64,
 }
 
-/// Checks of parameters that several workloads have.
-pub(crate) mod check {
-    use super::*;
-
-    /// Protocol scale: 0..1000.
-    pub(crate) fn scale(scale: f64) -> Result<(), Error> {
-        if (0.0..=1000.0).contains(&scale) {
-            Ok(())
-        } else {
-            Err(Error::new("workload.protocol_scale", scale, "0..1000"))
-        }
-    }
-    /// Room for TCP headers: whole lines are made of it, and a segment must fit behind it.
-    pub(crate) fn tcp_header(bytes: Option<u64>) -> Result<(), Error> {
-        match bytes {
-            Some(n) if !(128..=512).contains(&n) => Err(Error::new("workload.tcp_header", n, "128..512, or null")),
-            _ => Ok(()),
-        }
-    }
-    /// Deferred frees exist since 5.19.
-    pub(crate) fn skb_defer(packets: Option<u64>, era: &str) -> Result<(), Error> {
-        let old = era != "machine" && Era::named(era).is_some_and(|e| e <= Era::V3_0);
-        match packets {
-            Some(n) if n > 1024 => Err(Error::new("workload.skb_defer", n, "0..1024, or null")),
-            Some(n) if n > 0 && old => {
-                Err(Error::new("workload.skb_defer", n, format!("0 or null: {era} frees where it is, since 5.19")))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// The rules of the parameters that several workloads have.
 pub(crate) fn rules(era: &str, scale: f64, tcp_header: Option<u64>, skb_defer: Option<u64>) -> Rules {
     let mut rules = Rules::of(Era::named(era).expect("checked"), scale);

@@ -31,7 +31,6 @@ pub const MAX_WAIT: f64 = 86_400.0;
 /// Longest sum of all waits of a script: 200 days; 64 bits of picoseconds hold 213.
 pub const MAX_WAITS: f64 = 200.0 * MAX_WAIT;
 
-
 /// Most objects that one `prefill` sets aside.
 pub const MAX_PREFILL: u64 = 1 << 20;
 

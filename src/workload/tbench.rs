@@ -8,7 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::net::{Era, Kind, Network, check, rules};
+use super::net::{Era, Kind, Network, rules};
+use super::net_parameters as common;
 use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, Random, SockId, Task, Workload, check_times};
 use crate::error::Error;
 use crate::units::CpuId;
@@ -100,36 +101,24 @@ impl Workload for Tbench {
         "file-server traffic over loopback TCP: one request and one response at a time per client";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter { name: "clients", unit: "connections", meaning: "connections; each has a client and a server task" },
-        Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
-        Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement" },
+        common::SECONDS,
+        common::WARMUP,
         Parameter { name: "interval", unit: "s", meaning: "seconds of one row of series()" },
-        Parameter {
-            name: "era",
-            unit: "",
-            meaning: "kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's",
-        },
+        common::ERA,
         Parameter {
             name: "pinning",
             unit: "",
             meaning: "client and server: free, together on one CPU, on the next CPU, or across half the machine",
         },
-        Parameter {
-            name: "skb_defer",
-            unit: "packets",
-            meaning: "length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)",
-        },
-        Parameter {
-            name: "tcp_header",
-            unit: "bytes",
-            meaning: "room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)",
-        },
-        Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
+        common::SKB_DEFER,
+        common::TCP_HEADER,
+        common::PROTOCOL_SCALE,
         Parameter {
             name: "user_footprint_lines",
             unit: "cache lines",
             meaning: "lines of its own that user code touches per exchange",
         },
-        Parameter { name: "native_work", unit: "", meaning: "protocol work on native: skip (allocator only) or spin" },
+        common::NATIVE_WORK,
     ];
 
     fn check(&self) -> Result<(), Error> {
@@ -141,9 +130,9 @@ impl Workload for Tbench {
             return Err(Error::new("workload.interval", self.interval, "seconds / 10000 .. 3600"));
         }
         Era::check(&self.era)?;
-        check::skb_defer(self.skb_defer, &self.era)?;
-        check::tcp_header(self.tcp_header)?;
-        check::scale(self.protocol_scale)?;
+        common::skb_defer(self.skb_defer, &self.era)?;
+        common::tcp_header(self.tcp_header)?;
+        common::scale(self.protocol_scale)?;
         if self.user_footprint_lines > 1 << 20 {
             return Err(Error::new("workload.user_footprint_lines", self.user_footprint_lines, "at most 1048576"));
         }

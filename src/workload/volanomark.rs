@@ -9,7 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::net::{Era, Kind, Network, check, rules};
+use super::net::{Era, Kind, Network, rules};
+use super::net_parameters as common;
 use super::{Links, NativeWork, NetOp, Op, Parameter, Plan, Random, SockId, Task, Workload, check_times, check_whole};
 use crate::error::Error;
 use crate::units::Picos;
@@ -83,31 +84,19 @@ impl Workload for Volanomark {
         Parameter { name: "users", unit: "users", meaning: "users of a room, one connection and four threads each" },
         Parameter { name: "message", unit: "bytes", meaning: "bytes of a message" },
         Parameter { name: "yields", unit: "", meaning: "probability that a thread yields before its next message" },
-        Parameter { name: "seconds", unit: "s", meaning: "seconds measured, virtual on Sim" },
-        Parameter { name: "warmup", unit: "s", meaning: "seconds before the measurement" },
-        Parameter {
-            name: "era",
-            unit: "",
-            meaning: "kernel whose network rules hold: 2.6.24, 2.6.28, 3.0, 6.1, 6.18, or machine: the machine's",
-        },
-        Parameter {
-            name: "skb_defer",
-            unit: "packets",
-            meaning: "length of a CPU's list of deferred frees, 0 for none (unset: 64 since 5.19)",
-        },
-        Parameter {
-            name: "tcp_header",
-            unit: "bytes",
-            meaning: "room for headers in a TCP buffer, 128..512 (unset: the era's MAX_TCP_HEADER)",
-        },
-        Parameter { name: "protocol_scale", unit: "", meaning: "factor on the protocol's CPU per message" },
+        common::SECONDS,
+        common::WARMUP,
+        common::ERA,
+        common::SKB_DEFER,
+        common::TCP_HEADER,
+        common::PROTOCOL_SCALE,
         Parameter {
             name: "user_footprint_lines",
             unit: "cache lines",
             meaning: "lines of its own that user code touches per message",
         },
         Parameter { name: "user_us", unit: "µs", meaning: "Java work of a message, half where it is sent" },
-        Parameter { name: "native_work", unit: "", meaning: "protocol work on native: skip (allocator only) or spin" },
+        common::NATIVE_WORK,
     ];
 
     fn check(&self) -> Result<(), Error> {
@@ -125,9 +114,9 @@ impl Workload for Volanomark {
         }
         check_times(self.seconds, self.warmup)?;
         Era::check(&self.era)?;
-        check::skb_defer(self.skb_defer, &self.era)?;
-        check::tcp_header(self.tcp_header)?;
-        check::scale(self.protocol_scale)
+        common::skb_defer(self.skb_defer, &self.era)?;
+        common::tcp_header(self.tcp_header)?;
+        common::scale(self.protocol_scale)
     }
 
     fn plan(&self, seed: u64) -> Plan {

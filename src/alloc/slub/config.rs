@@ -371,7 +371,10 @@ mod tests {
                 "allocator.kmalloc = \"dam\": a list of rcl, dma, cg, or nothing",
             ),
             (json!({"era": "3.2", "freelist_hardened": true}), "false in 3.2: it exists since 4.14"),
-            (json!({"freelist_random": true}), "allocator.freelist_random = true: false in 2.6.24: it exists since 4.8"),
+            (
+                json!({"freelist_random": true}),
+                "allocator.freelist_random = true: false in 2.6.24: it exists since 4.8",
+            ),
         ] {
             let e = Config::from_json(&given).unwrap_err().to_string();
             assert!(e.contains(part), "{given}: {e}");
