@@ -33,6 +33,8 @@
 //! assert!(outcome.summary["throughput"].as_f64().unwrap() > 0.0);
 //! ```
 #![warn(missing_docs)]
+// Builds for loom leave out the tests of everything that its models do not run.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 pub mod alloc;
 pub mod error;
