@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from slablab.extras import needed
 from slablab.published import piggin_2007
 from slablab.reproduce import Reproduction, aligned, fixed_claim
-from slablab.runs import run_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -152,7 +151,7 @@ class Curve(Reproduction):
         claims = [fixed_claim(self.figure, c) for c in piggin_2007.probes()]
         varied = {(h.name, c.row): c.with_cases(h.of) for h in asked for c in claims}
         cases = [case for claim in varied.values() for case in claim.cases]
-        runs = run_cases(self.figure, cases, seeds=seeds, store=store, progress=progress)
+        runs = self._more(cases, seeds, progress, store)
         machine = theory.Machine.of(piggin_2007.MACHINE)
         said = piggin_2007.ratio(piggin_2007.SOME).published
         assert said is not None

@@ -136,12 +136,12 @@ def _idle(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unmatched(results: Sequence[Result]) -> str:
-    """Caches with tunables of their own that no run had."""
+    """Caches with tunables of their own that no run had; those that may merge have no name to be found by."""
     for result in results:
         option = str(result.config["allocator"].get("per_cache") or "")
-        patterns = [block.partition(":")[0].strip() for block in option.split(";") if "merge" not in block]
-        names = [str(name) for name in result.caches()["cache"]] if any(patterns) else []
-        for pattern in filter(None, patterns):
+        blocks = [block for block in option.split(";") if block.strip() and "merge" not in block]
+        names = [str(name) for name in result.caches()["cache"]] if blocks else []
+        for pattern in (block.partition(":")[0].strip() for block in blocks):
             if not fnmatch.filter(names, pattern):
                 return f"the run had no such cache: {unknown('allocator.per_cache', pattern, names)}"
     return ""

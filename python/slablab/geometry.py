@@ -5,6 +5,7 @@ The figures come from the code by which the allocators of a run make their cache
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -152,6 +153,8 @@ def geometry(
     }
     if not isinstance(kmalloc, bool):
         raise refused("geometry.kmalloc", shown(kmalloc), "true or false")
+    if kmalloc and name != "cache":
+        raise refused("cache.name", shown(name), "none with kmalloc: the size says which cache serves it")
     asked["kmalloc"] = kmalloc
     answers = [(part, _ask(part, asked)) for part in parts]
     if one and not several:
@@ -179,9 +182,10 @@ def _sizes(size: object) -> tuple[list[int], bool]:
         raise refused("geometry.size", shown(size), right)
     if not isinstance(size, Iterable) or getattr(size, "ndim", 1) == 0:
         return [whole("cache.size", size, "1 or more bytes", low=0, high=1 << 62)], True
-    listed: Any = size.tolist() if hasattr(size, "tolist") else list(size)
+    # A long range, or one without an end, is never made a list whole.
+    listed: list[Any] = list(itertools.islice(getattr(size, "flat", size), MAX_SIZES + 1))
     if len(listed) > MAX_SIZES:
-        raise refused("geometry.size", f"{len(listed)} sizes", f"at most {MAX_SIZES}")
+        raise refused("geometry.size", f"more than {MAX_SIZES} sizes", f"at most {MAX_SIZES}")
     sizes = [whole(f"geometry.size[{at}]", s, right, low=0, high=1 << 62) for at, s in enumerate(listed)]
     return sizes, False
 
@@ -189,7 +193,7 @@ def _sizes(size: object) -> tuple[list[int], bool]:
 def _flags(flags: object) -> list[str]:
     """The flags of a text or a list."""
     names = flags.split(",") if isinstance(flags, str) else flags
-    if not isinstance(names, Iterable):
+    if not isinstance(names, Iterable) or isinstance(names, Mapping):
         raise refused("geometry.flags", shown(flags), f"names of {', '.join(FLAGS)}")
     found = [str(n).strip() for n in names]
     for flag in found:

@@ -18,7 +18,7 @@ from slablab._core import ConfigError
 from slablab.config import Native, Script
 from slablab.experiment import Experiment
 from slablab.slabmap import SlabView, View
-from slablab.values import plain, refused, shown, unknown, whole
+from slablab.values import plain, refused, shown, truth, unknown, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 4 << 20
 """Bytes of the largest slab."""
+
+KINDS = ("normal", "reclaimable", "dma", "accounted")
+"""Kinds of kmalloc."""
 
 MAX_NAME = 255
 """Longest name of a cache."""
@@ -256,22 +259,23 @@ class Kernel:
         What the allocator's era refuses (a size, an alignment, a name in use) is a ConfigError.
         """
         checked_name(name)
-        if size is None:
-            for cache in reversed(self._named.get(name, ())):
-                if not cache._destroyed:
-                    return cache
-            raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
-        size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
-        whole("cache.align", align, "0 or a power of two", low=0, high=1 << 62)
         flags = {
             "hwcache_align": hwcache_align,
             "reclaim_account": reclaim_account,
             "typesafe_by_rcu": typesafe_by_rcu,
             "ctor": ctor,
         }
-        for flag, value in flags.items():
-            if not isinstance(value, bool):
-                raise refused(f"cache.{flag}", shown(value), "true or false")
+        if size is None:
+            for flag, value in {"align": align, **flags}.items():
+                if value:
+                    raise refused(f"cache.{flag}", shown(value), "a size with it: without one a cache is looked up")
+            for cache in reversed(self._named.get(name, ())):
+                if not cache._destroyed:
+                    return cache
+            raise unknown("cache", name, [c.name for c in self._caches if not c._destroyed])
+        size = whole("cache.size", size, f"1..{MAX_SIZE} bytes", high=MAX_SIZE)
+        align = whole("cache.align", align, "0 or a power of two", low=0, high=1 << 62)
+        flags = {flag: truth(f"cache.{flag}", value) for flag, value in flags.items()}
         spec = {"name": name, "size": size, "align": align, **flags}
         self._creatable(spec)
         self._step("create", {"cache": spec}, 0)
@@ -294,6 +298,8 @@ class Kernel:
         """
         bytes_ = whole("bytes", bytes, f"0..{1 << 40} bytes", low=0, high=1 << 40)
         given: dict[str, Any] = {"bytes": bytes_}
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise unknown("kind", kind, KINDS)
         if kind != "normal":
             given["kind"] = kind
             self._answers([{"op": {"kmalloc": {**given, "slot": 0}}}])

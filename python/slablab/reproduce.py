@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slablab.config import entry
+from slablab.experiment import checked_seed
 from slablab.extras import needed
 from slablab.runs import Runs, run_cases
 from slablab.values import truth, whole
@@ -52,11 +53,14 @@ def reproduce(
     count = 1 if quick and seeds is None else count
     if threads is not None:
         threads = whole("threads", threads, "1 or more")
-    seed = whole("seed", seed, "0 or more", low=0)
+    seed = checked_seed(seed)
+    checked_seed(seed + count - 1)
     runs = run_cases(figure, cases, seeds=count, seed=seed, store=store, threads=threads, progress=progress)
     from slablab.curve import Curve
 
-    return (Curve if figure.curve else Reproduction)(figure, claims, runs)
+    made = (Curve if figure.curve else Reproduction)(figure, claims, runs)
+    made.how = How(seed=seed, threads=threads, store=store)
+    return made
 
 
 def fixed(figure: Published) -> list[Claim]:
@@ -84,7 +88,9 @@ class Reproduction:
 
         self.constants: tuple[Constant, ...] = constants(figure.name)
         """What was fitted, on what, how well."""
-        self._ablated: dict[int, Varied] = {}
+        self.how = How()
+        """With which first seed, threads and store its further runs are made."""
+        self._ablated: dict[tuple[int, str], Varied] = {}
 
     @property
     def sweep(self) -> Sweep:
@@ -211,6 +217,8 @@ class Reproduction:
         """
         from slablab import plot
 
+        if ax is not None:
+            plot.drawable(ax)
         compared = [i for i, c in enumerate(self.claims) if c.how != "level"] or list(range(len(self.claims)))
         errors = self.errors().iloc[compared].iloc[::-1].reset_index(drop=True)
         if ax is None:
@@ -240,7 +248,8 @@ class Reproduction:
     ) -> pd.DataFrame:
         """The headline claims with one mechanism taken away at a time, nothing fitted again.
 
-        A mechanism that carries the result moves the value when it is gone: `moved` is by how much.
+        A mechanism that carries the result moves the value when it is gone: `moved` is by how much. Seeds count from
+        the result's first one, and its store keeps these runs too, unless another is given.
         """
         words = {a.name: a.meaning for a in self.figure.ablations}
         frame = self._ablations(seeds, progress, store).moved()
@@ -268,10 +277,11 @@ class Reproduction:
         return axes
 
     def _ablations(self, seeds: int, progress: bool, store: StoreLike) -> Varied:
-        if seeds not in self._ablated:
+        key = (whole("seeds", seeds, "1 or more"), str(store))
+        if key not in self._ablated:
             changes = {a.name: a.of for a in self.figure.ablations}
-            self._ablated[seeds] = self._varied(changes, seeds, progress, store)
-        return self._ablated[seeds]
+            self._ablated[key] = self._varied(changes, seeds, progress, store)
+        return self._ablated[key]
 
     def sensitivity(self, *, seeds: int = 1, progress: bool = False, store: StoreLike = None) -> pd.DataFrame:
         """The headline claims with each unfitted low-confidence figure of the machines scaled by 0.7 and by 1.4.
@@ -309,10 +319,31 @@ class Reproduction:
             for claim in shown
         }
         cases = [case for claim in varied.values() for case in claim.cases]
-        return Varied(varied, run_cases(self.figure, cases, seeds=seeds, store=store, progress=progress))
+        return Varied(varied, self._more(cases, seeds, progress, store))
+
+    def _more(self, cases: Sequence[Case], seeds: int, progress: bool, store: StoreLike) -> Runs:
+        """Further runs, made as those of the result were."""
+        return run_cases(
+            self.figure,
+            cases,
+            seeds=whole("seeds", seeds, "1 or more"),
+            seed=self.how.seed,
+            store=self.how.store if store is None else store,
+            threads=self.how.threads,
+            progress=progress,
+        )
 
     def __repr__(self) -> str:
         return f"<Reproduction of {self.figure.name}: {len(self.sweep)} runs>"
+
+
+@dataclass(frozen=True)
+class How:
+    """How the runs of a result are made."""
+
+    seed: int = 1
+    threads: int | None = None
+    store: StoreLike = None
 
 
 @dataclass(frozen=True)

@@ -319,7 +319,10 @@ class Sweep(Sequence[Result]):
     """The finished runs of a sweep, in the order of its cells."""
 
     def __init__(self, results: Iterable[Result], axes: Sequence[str] = ()) -> None:
-        self.results = list(results)
+        self.results = list(results) if isinstance(results, Iterable) else [results]
+        for run in self.results:
+            if not isinstance(run, Result):
+                raise refused("results", shown(run), "finished runs (Result)")
         self.axes = tuple(axes)
         """Columns of the swept parameters."""
 

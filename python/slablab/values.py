@@ -58,10 +58,11 @@ def whole(parameter: str, value: object, expected: str, low: int = 1, high: int 
 
 
 def truth(parameter: str, value: object) -> bool:
-    """True or false; anything else is refused."""
-    if not isinstance(value, bool):
+    """True or false, NumPy's kind too; anything else is refused."""
+    given = plain(value, parameter)
+    if not isinstance(given, bool):
         raise refused(parameter, shown(value), "True or False")
-    return value
+    return given
 
 
 def finite(name: str, value: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 
 import slablab as sl
@@ -39,6 +40,11 @@ def test_tunables_of_a_cache_that_is_not_there():
         (lambda: c.read_histogram("/nowhere/at/all"), 'path = "/nowhere/at/all": a readable text file'),
         (lambda: sl.reproduce("piggin-2007-tbench", quick="yes"), 'quick = "yes": True or False'),
         (lambda: sl.validate(quick=1), "quick = 1: True or False"),
+        (lambda: sl.geometry("slub", range(10**12)), "geometry.size = more than 1048576 sizes: at most 1048576"),
+        (lambda: sl.geometry("slub", 64, flags={"ctor": False}), "geometry.flags = {'ctor': False}: names of"),
+        (lambda: sl.geometry("slub", 64, kmalloc=True, name="x"), 'cache.name = "x": none with kmalloc'),
+        (lambda: sl.Sweep([3]), "results = 3: finished runs"),
+        (lambda: sl.reproduce("piggin-2007-tbench", seed=2**63 - 1, seeds=2), "seed = 9223372036854775808: "),
         (lambda: sl.Sim(kernel="9.9").figures(), 'machine.kernel = "9.9": a release up to 7.1'),
         (lambda: sl.Kernel("opteron-2x4-2007", "slub").slabinfo(3), "options = 3: letters of the slabinfo tool"),
     ],
@@ -88,6 +94,56 @@ def test_a_set_of_another_part_is_refused(words, said: str, capsys):
 
     assert cli.main(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_cache_is_looked_up_without_flags():
+    k = sl.Kernel("opteron-2x4-2007", "slub")
+    made = k.cache("a", 64, align=np.int64(16), ctor=np.bool_(True))
+    assert k.cache("a") is made
+    with pytest.raises(sl.ConfigError, match=r"cache\.align = 64: a size with it"):
+        k.cache("a", align=64)
+    with pytest.raises(sl.ConfigError, match='kind = "foo": known: normal, reclaimable, dma, accounted'):
+        k.kmalloc(100, kind="foo")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--allocator", "slub", "--seconds", "0.01", "--set", "workload.seconds=0.02"],
+        ["run", "--allocator", "slub", "--set", "workload.clients=1", "--set", "workload.clients=2"],
+        ["sweep", "--allocator", "slub", "--over", "workload.clients=1,2", "--set", "workload.clients=4"],
+        ["geometry", "--allocator", "slub", "--size", "64", "--debug", "Z", "--set", "allocator.debug=P"],
+    ],
+)
+def test_two_values_of_one_parameter_are_refused(words, capsys):
+    from slablab import cli
+
+    assert cli.main(words) == 2
+    assert "it is set twice" in capsys.readouterr().err
+
+
+def test_a_stored_run_takes_no_options_of_a_run(tmp_path, capsys):
+    from slablab import cli
+
+    stored = ["slabinfo", "-T", "--store", str(tmp_path / "runs.db"), "--key", "55"]
+    for option in (["--machine", "small-2008"], ["--set", "workload.clients=2"], ["--seed", "9"]):
+        assert cli.main([*stored, *option]) == 2
+        assert f"{option[0]} = " in capsys.readouterr().err
+
+
+def test_further_runs_of_a_result_have_its_seed_and_store(tmp_path):
+    kept = tmp_path / "runs.db"
+    made = sl.reproduce("enberg-2008-boot-memory", quick=True, seed=50, seeds=1, store=str(kept))
+    had = len(sl.Store(kept).sweep())
+    made.ablations(seeds=1)
+    rows = sl.Store(kept).sweep().summary()
+    assert set(rows["seed"]) == {50}
+    assert len(rows) > had
+    for wrong in (0, -1, "2", 1.5):
+        with pytest.raises(sl.ConfigError, match=r"seeds = .*: 1 or more"):
+            made.ablations(seeds=wrong)
+    with pytest.raises(sl.ConfigError, match=r"ax = 3: axes of matplotlib"):
+        made.plot(ax=3)
 
 
 def test_figures_that_cannot_be_drawn_say_why():

@@ -389,6 +389,7 @@ impl Workload for Compose {
 fn takes_time(step: &Step) -> bool {
     let more = |n: &Number| n.range().is_some_and(|(_, high)| high > 0.0);
     match step {
+        Step::Alloc { kmalloc: Some(bytes), .. } => more(bytes),
         Step::Alloc { .. } | Step::Send { .. } | Step::Recv { .. } | Step::Syscall {} => true,
         Step::Work { us } | Step::Pause { us } => more(us),
         Step::Repeat { times, steps } => more(times) && steps.iter().any(takes_time),

@@ -18,6 +18,9 @@ from slablab.result import Result, no_tool
 from slablab.store import Store
 from slablab.values import refused, shown
 
+RUN_DEFAULTS = {"machine": "opteron-2x4-2007", "workload": "tbench", "seed": 1, "seconds": None, "set": []}
+"""What the options of a run are unless they are given."""
+
 
 def add(commands: Any) -> None:
     """Adds the commands."""
@@ -77,6 +80,7 @@ def add(commands: Any) -> None:
 def geometry(given: argparse.Namespace) -> int:
     """Prints one cache as a record, several as a table."""
     words.only(given, "allocator")
+    words.once([*given.set, *([] if given.debug is None else [f"allocator.debug={given.debug}"])])
     out.writable([given.csv])
     tunables = {} if given.debug is None else {"debug": given.debug}
     parts = [words.changed(p, given) for p in listed(_names(given.allocator), an_allocator)]
@@ -178,6 +182,9 @@ def _source(given: argparse.Namespace) -> tuple[str, dict[str, Any] | None]:
     if given.store is not None:
         if given.allocator is not None:
             raise refused("--allocator", shown(given.allocator), "none with --store, whose run has its own")
+        for option in ("machine", "workload", "seed", "seconds", "set"):
+            if (value := getattr(given, option)) != RUN_DEFAULTS[option]:
+                raise refused(f"--{option}", shown(value), "none with --store, whose run has its own")
         if given.key is None:
             raise refused("--key", "none", f"the beginning of a run's key: slablab store ls {given.store} --runs")
         return f"sl.Store({given.store!r}, write=False).find({given.key!r})", None

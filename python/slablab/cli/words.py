@@ -35,6 +35,7 @@ def several(given: argparse.Namespace) -> dict[str, Any]:
 def changed(part: Part, given: argparse.Namespace) -> Any:
     """The part with what --set and --seconds say of it."""
     words = [*given.set, *([f"workload.seconds={given.seconds}"] if given.seconds is not None else [])]
+    once(words, getattr(given, "over", None) or [])
     new: dict[str, Value] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -50,6 +51,14 @@ def changed(part: Part, given: argparse.Namespace) -> Any:
     if not new:
         return part
     return config.changed(part, **new)
+
+
+def once(words: Sequence[str], axes: Sequence[str] = ()) -> None:
+    """Refuses two values of one parameter: of two --set, of --set and --seconds, of --set and --over."""
+    names = [word.partition("=")[0] for word in words]
+    for at, name in enumerate(names):
+        if name in names[:at] or name in {axis.partition("=")[0] for axis in axes}:
+            raise refused(name, words[at].partition("=")[2], "one value: it is set twice (--set, --seconds, --over)")
 
 
 def only(given: argparse.Namespace, *kinds: str) -> None:

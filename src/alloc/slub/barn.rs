@@ -73,9 +73,9 @@ impl<M: Machine> Barn<M> {
 }
 
 impl<M: Machine> Slub<'_, M> {
-    /// The barn this CPU uses: that of the nearest node with memory.
+    /// The barn this CPU uses.
     pub(super) fn barn<'a>(&self, cpu: &M::Cpu, cache: &'a Cache<M>) -> &'a Barn<M> {
-        &cache.barns[usize::from(self.local_node(cpu).0)]
+        &cache.barns[usize::from(self.barn_node(cpu).0)]
     }
 
     /// Flushes the full sheaves of a barn and gives all of them up (kernel: barn_shrink).

@@ -29,7 +29,7 @@ impl<M: Machine> Slub<'_, M> {
             out.extend((0..n).map_while(|_| self.alloc_from(cpu, cache, want)));
         } else {
             assert!(!cache.is_destroyed(), "slub: allocation from cache {}, which was destroyed", cache.spec.name);
-            if cache.limits.sheaf_capacity > 0 && want.node.is_none_or(|n| n == self.local_node(cpu)) {
+            if cache.limits.sheaf_capacity > 0 && want.node.is_none_or(|n| n == self.barn_node(cpu)) {
                 self.alloc_from_sheaves(cpu, cache, want, n, out);
             }
             let (rest, had) = (missing(out), out.len());
@@ -147,11 +147,10 @@ impl<M: Machine> Slub<'_, M> {
     /// Puts local objects into sheaves, piece by piece, remote ones into their slabs; returns what found no room.
     fn free_to_sheaves(&self, cpu: &M::Cpu, cache: &Cache<M>, mut objects: Vec<Addr>) -> Vec<Addr> {
         cpu.work(cost::SLUB_SHEAF_FREE);
-        let local = self.local_node(cpu);
         let (mut remote, mut i) = (Vec::new(), 0);
         while i < objects.len() {
             let pfn = self.pages.pfn_of(objects[i]).expect("an address of the arena");
-            if self.pages.node_of(pfn) == local {
+            if self.is_local(cpu, self.pages.node_of(pfn)) {
                 i += 1;
                 continue;
             }

@@ -108,6 +108,10 @@ impl Config {
             );
             return refuse("cpu_partial", written(&t.cpu_partial), right);
         }
+        if !self.policy().has_cpu_partial() && t.cpu_partial_count != era.t.cpu_partial_count {
+            let right = format!("{} where there are no per-CPU partial lists", written(&era.t.cpu_partial_count));
+            return refuse("cpu_partial_count", written(&t.cpu_partial_count), right);
+        }
         if let CpuPartial::Objects(n) = t.cpu_partial
             && n > LOCKLESS_OBJECTS
         {
@@ -128,6 +132,9 @@ impl Config {
         for (name, value) in [("barn_max_full", t.barn_max_full), ("barn_max_empty", t.barn_max_empty)] {
             if era.sheaves.is_none() && value != 10 {
                 return refuse(name, value, format!("10 in {}, which has no barns: they exist since 6.18", self.era));
+            }
+            if t.sheaf_capacity == SheafCapacity::Rule(SheafRule::None) && value != 10 {
+                return refuse(name, value, "10 with sheaf_capacity = none: barns hold sheaves");
             }
             if value > LARGEST_BARN {
                 return refuse(name, value, "0..1048576 (since 6.18)");
@@ -354,6 +361,8 @@ mod tests {
             (json!({"barn_max_full": 3}), "allocator.barn_max_full = 3: 10 in 2.6.24"),
             (json!({"cpu_partial": 30}), "allocator.cpu_partial = 30: none in 2.6.24"),
             (json!({"cpu_partial": 30}), "exist from 3.2"),
+            (json!({"cpu_partial_count": "slabs"}), "allocator.cpu_partial_count = slabs: objects where there are no"),
+            (json!({"era": "7.1", "sheaf_capacity": "none", "barn_max_full": 3}), "barn_max_full = 3: 10 with sheaf"),
             (json!({"era": "7.1", "cpu_partial": "by_size"}), "allocator.cpu_partial = by_size: none in 7.1"),
             (json!({"era": "3.1", "fast_path": "slab_lock"}), "allocator.fast_path = slab_lock: irq_off"),
             (json!({"era": "6.1", "fast_path": "sheaf"}), "sheaf exists since 6.18"),

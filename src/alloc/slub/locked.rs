@@ -20,7 +20,9 @@ impl<M: Machine> Slub<'_, M> {
         cpu.touch(cache.descriptor, Access::Read);
         if let Some(slab) = cache.cpus.with(cpu, |c| c.own()) {
             slab.lock(self.pages, cpu);
-            if want.node.is_none_or(|n| n == self.pages.node_of(slab.0)) {
+            // From 2.6.24 on the node of a debug cpu slab is noted as none, so that it fits no named one.
+            let marked = cache.takes_one && self.policy.t.fast_path > FastPath::Descriptor;
+            if want.node.is_none_or(|n| !marked && n == self.pages.node_of(slab.0)) {
                 cache.count(cpu, Stat::AllocRefill);
                 if let Some(object) = self.take_list(cpu, cache, slab) {
                     return Some(object);

@@ -481,6 +481,8 @@ mod invariants;
 mod loom;
 mod objects;
 #[cfg(all(test, not(loom)))]
+mod sequences;
+#[cfg(all(test, not(loom)))]
 mod soak;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -34,6 +34,8 @@ pub(super) struct Node<M: Machine> {
     pub total_objects: Word,
     /// Their pages.
     pub nr_pages: Word,
+    /// Pages of all slabs that were ever made here.
+    pub pages_made: Word,
     /// Slabs carry a mark while they are on the list (6.8).
     marks: bool,
 }
@@ -46,7 +48,8 @@ impl<M: Machine> Node<M> {
         let addr = machine.reserve(NODE_BYTES, node);
         let partial = SpinLock::new(machine.lock("list_lock", addr), FrameList::default());
         let word = || Word::new(addr, 0);
-        Node { partial, nr_partial: word(), nr_slabs: word(), total_objects: word(), nr_pages: word(), marks }
+        let [nr_partial, nr_slabs, total_objects, nr_pages, pages_made] = std::array::from_fn(|_| word());
+        Node { partial, nr_partial, nr_slabs, total_objects, nr_pages, pages_made, marks }
     }
 
     /// Takes `list_lock`.
@@ -91,6 +94,7 @@ impl<M: Machine> Node<M> {
     pub fn count_slab(&self, cpu: &M::Cpu, objects: u64, order: Order, sign: i64) {
         self.nr_slabs.fetch_add(cpu, sign);
         self.nr_pages.poke_add(sign * order.pages() as i64);
+        self.pages_made.poke_add(sign.max(0) * order.pages() as i64);
         self.total_objects.poke_add(sign * objects as i64);
     }
 
@@ -241,5 +245,15 @@ impl<M: Machine> Slub<'_, M> {
     /// The node whose memory is nearest: a CPU's own, unless that has none.
     pub(super) fn local_node(&self, cpu: &M::Cpu) -> NodeId {
         self.zonelists[usize::from(cpu.node().0)][0]
+    }
+
+    /// The node whose barn a CPU uses, and whose objects its sheaves take: the nearest with memory; from 7.1 on its own, even
+    /// without memory (slub-eras.md §7).
+    pub(super) fn barn_node(&self, cpu: &M::Cpu) -> NodeId {
+        if self.alone() { cpu.node() } else { self.local_node(cpu) }
+    }
+    /// A CPU's sheaves take objects of this node: of its own, and from 7.1 on of all where its own has no memory.
+    pub(super) fn is_local(&self, cpu: &M::Cpu, node: NodeId) -> bool {
+        node == self.barn_node(cpu) || self.local_node(cpu) != self.barn_node(cpu)
     }
 }

@@ -34,13 +34,16 @@ enum Key {
 impl PerCache {
     /// Parses the option for an era; `Err` says what would be right.
     pub(super) fn parse(text: &str, policy: &Policy) -> Result<PerCache, String> {
-        let mut blocks = Vec::new();
-        for block in text.split(';').map(str::trim).filter(|b| !b.is_empty()) {
-            let example = "name:parameter=value,…, as kmalloc-512:min_partial=20,cpu_partial=0;dentry:order=1";
+        let mut blocks: Vec<(String, Vec<(Key, u64)>)> = Vec::new();
+        let example = "name:parameter=value,…, as kmalloc-512:min_partial=20,cpu_partial=0;dentry:order=1";
+        for block in text.split(';').map(str::trim).filter(|_| !text.is_empty()) {
             let (name, rest) = block.split_once(':').ok_or_else(|| format!("{example}; not {block:?}"))?;
             let name = name.trim();
             if name.trim_end_matches('*').contains('*') || name.is_empty() {
                 return Err(format!("names, which may end in *; not {name:?}"));
+            }
+            if blocks.iter().any(|(known, _)| known == name) {
+                return Err(format!("each name once; {name} is there twice"));
             }
             let mut values: Vec<(Key, u64)> = Vec::new();
             for item in rest.split(',') {
@@ -169,6 +172,8 @@ mod tests {
             ("dentry:sheaf_capacity=9999", &V6_18, "0..4096"),
             ("dentry:min_partial=-1", &V6_18, "0 or more"),
             ("*a:order=1", &V6_1, "which may end in *"),
+            ("a:order=1;a:min_partial=2", &V6_1, "each name once; a is there twice"),
+            (";", &V6_1, "name:parameter=value"),
             ("a:order=1,order=2", &V6_1, "each parameter once for a; order is there twice"),
             ("a:order=1,merge=true", &V6_1, "merge=true alone"),
             ("a:merge=1", &V6_1, "merge of true or false"),

@@ -51,9 +51,10 @@ impl<M: Machine> Slub<'_, M> {
                 s.rcu_free.as_mut()?.objects.push(object);
                 s.rcu_free.take_if(|sheaf| sheaf.is_full())
             });
+            // Objects of other nodes too: slub-eras.md §6.5 has no rule of nodes for these frees.
             cache.count(cpu, Stat::FreeRcuSheaf);
             if let Some(full) = full {
-                let node = self.local_node(cpu);
+                let node = self.barn_node(cpu);
                 self.wait_for_rcu(cpu, cache, full, Some(node));
             }
         }

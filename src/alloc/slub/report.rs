@@ -10,7 +10,7 @@ use super::rcu::Waiting;
 use super::sheaf::Sheaf;
 use super::word::{Links, Slab};
 use super::{Cache, Slub};
-use crate::alloc::{CacheInfo, Counters, Placement, Stat, slabinfo_text};
+use crate::alloc::{CacheInfo, Counters, Placement, slabinfo_text};
 use crate::machine::{Addr, Machine};
 use crate::page::Pages;
 use crate::spec::{CacheId, CacheSpec};
@@ -230,8 +230,9 @@ impl<M: Machine> Slub<'_, M> {
             policy.stats.iter().map(|s| (s.name().to_string(), sum.get(*s).into())).collect();
         let per_cpu = |c: &Counters| policy.stats.iter().map(|s| c.get(*s)).collect::<Vec<u64>>();
         let stat_cpu: Vec<Vec<u64>> = counters.iter().map(per_cpu).collect();
-        let pages_of = |slabs: u64| slabs * cache.layout.order.pages();
-        let freed = sum.get(Stat::AllocSlab) - totals.slabs;
+        // Slabs may differ in their order, and counters may have been cleared.
+        let made: u64 = cache.nodes.iter().map(|n| n.pages_made.peek()).sum();
+        let there: u64 = cache.nodes.iter().map(|n| n.nr_pages.peek()).sum();
         json!({
             "geometry": cache.geometry(&policy),
             "node": nodes,
@@ -240,8 +241,8 @@ impl<M: Machine> Slub<'_, M> {
             "total_objects": totals.total,
             "active_exact": totals.live,
             "active_slabinfo": totals.active,
-            "pages_alloced": pages_of(sum.get(Stat::AllocSlab)),
-            "pages_freed": pages_of(freed),
+            "pages_alloced": made,
+            "pages_freed": made - there,
             "held": cache.in_rcu(),
             "stat": stat,
             "stat_cpu": stat_cpu,

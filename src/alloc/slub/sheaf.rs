@@ -82,7 +82,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Takes one object from this CPU's sheaf; `None`: the slabs must serve it.
     pub(super) fn alloc_sheaf(&self, cpu: &M::Cpu, cache: &Cache<M>, want: Request) -> Option<Addr> {
         cpu.touch(cache.cpu_pointer(cpu.id()), Access::Read);
-        if want.node.is_some_and(|n| n != self.local_node(cpu)) {
+        if want.node.is_some_and(|n| n != self.barn_node(cpu)) {
             self.sheaf_mismatch(cpu, cache);
             return None;
         }
@@ -205,7 +205,7 @@ impl<M: Machine> Slub<'_, M> {
     /// Puts one object into this CPU's sheaf; false: the slab must take it.
     pub(super) fn free_sheaf(&self, cpu: &M::Cpu, cache: &Cache<M>, slab: Slab, object: Addr) -> bool {
         cpu.touch(cache.cpu_pointer(cpu.id()), Access::Read);
-        if self.pages.node_of(slab.0) != self.local_node(cpu) {
+        if !self.is_local(cpu, self.pages.node_of(slab.0)) {
             return false;
         }
         cpu.work(cost::SLUB_SHEAF_FREE);

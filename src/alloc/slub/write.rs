@@ -163,9 +163,9 @@ impl<M: Machine> Slub<'_, M> {
         Ok(())
     }
 
-    /// Gives up what every CPU has of the cache.
+    /// Gives up what every CPU has of the cache, one after the other as at a shrink.
     fn flush_every_cpu(&self, id: CacheId) {
-        self.pages.machine().boot(|cpu| self.flush(cpu, self.cache(id)));
+        self.on_first_cpu(|slub, cpu| slub.flush_all(cpu, slub.cache(id)));
     }
 
     /// Runs `f` on the first CPU; the others serve its calls.
