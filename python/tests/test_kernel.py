@@ -229,7 +229,7 @@ def freed_twice(k: sl.Kernel) -> None:
         (lambda k: k.cache("none", 0), ["cache.size = 0", "1.."]),
         (lambda k: k.cache("huge", 5 << 20), ["cache.size", "4194304"]),
         (lambda k: k.cache("odd", 64, align=3), ["align", "3", "power of two"]),
-        (lambda k: k.cache("odd", 64, ctor=1), ["cache.ctor = 1", "true or false"]),
+        (lambda k: k.cache("odd", 64, ctor=1), ["cache.ctor = 1", "True or False"]),
         (lambda k: (k.cache("dentry").alloc(), k.cache("dentry").destroy()), ["without objects: it still has"]),
         (lambda k: k.cache("dentry").tune(1, 1, 1), ["nothing to tune"]),
         (lambda k: k.wait(-1), ["seconds = -1"]),
