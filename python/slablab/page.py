@@ -120,7 +120,7 @@ def _result(made: Reproduction, *, ablations: bool, sensitivity: bool) -> str:
 def _picture(axes: Axes) -> str:
     plt = needed("matplotlib.pyplot", "a page")
     drawn: Any = axes.get_figure(root=True)
-    title = axes.get_title()
+    title = " ".join(axes.get_title().split())
     out = io.BytesIO()
     drawn.savefig(out, dpi=110, format="png")
     plt.close(drawn)

@@ -265,7 +265,8 @@ class Reproduction:
         """
         from slablab import plot
 
-        frame = self._ablations(seeds, progress, store).time()
+        varied = self._ablations(seeds, progress, store)
+        frame = varied.time()
         axes = plot.time(frame, x="changed", col="run")
         for ax, run in zip(axes, frame["run"].unique(), strict=True):
             ax.set(title="\n".join(textwrap.wrap(run, 36)), xlabel="")
@@ -273,7 +274,8 @@ class Reproduction:
             ax.tick_params(axis="x", labelrotation=35, labelsize="small")
             for label in ax.get_xticklabels():
                 label.set(ha="right", rotation_mode="anchor")
-        plot.note(axes[0], f"{self.figure.name}, one mechanism taken away at a time · {plot.caption(self.frame)}")
+        about = plot.caption(varied.runs.sweep.summary())
+        plot.note(axes[0], f"{self.figure.name}, one mechanism taken away at a time · {about}")
         return axes
 
     def _ablations(self, seeds: int, progress: bool, store: StoreLike) -> Varied:
