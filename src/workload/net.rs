@@ -296,8 +296,9 @@ impl Rules {
             Era::V3_0 => Rules { buffer: 126_976, sizes: (240, 484), shared_info: 344, ..old }.with_header(304),
             Era::V6_1 => new.with_header(320),
             Era::V6_18 => {
-                let new = Rules { stream_ack: 36_000, small_head: 576, sizes: (256, 512), ..new };
-                Rules { udp_defer: true, unix_small: true, ..new }.with_header(256)
+                let sizes = (256, 512);
+                Rules { udp_defer: true, small_head: 576, unix_small: true, stream_ack: 36_000, sizes, ..new }
+                    .with_header(256)
             }
         }
     }

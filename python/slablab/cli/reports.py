@@ -18,8 +18,8 @@ from slablab.result import Result, no_tool
 from slablab.store import Store
 from slablab.values import refused, shown
 
-RUN_DEFAULTS = {"machine": "opteron-2x4-2007", "workload": "tbench", "seed": 1, "seconds": None, "set": []}
-"""What the options of a run are unless they are given."""
+RUN = ("machine", "workload", "seed", "seconds", "set")
+"""Options of a run that a stored one takes none of."""
 
 
 def add(commands: Any) -> None:
@@ -72,6 +72,7 @@ def add(commands: Any) -> None:
     tool.add_argument("--store", metavar="FILE", help="take a run of this store")
     tool.add_argument("--key", metavar="KEY", help="the beginning of its key, as `store ls --runs` lists it")
     runs.experiment(tool)
+    tool.set_defaults(not_given={option: tool.get_default(option) for option in RUN})
     for action in tool._actions:
         if action.dest == "allocator":
             action.required = False
@@ -182,8 +183,8 @@ def _source(given: argparse.Namespace) -> tuple[str, dict[str, Any] | None]:
     if given.store is not None:
         if given.allocator is not None:
             raise refused("--allocator", shown(given.allocator), "none with --store, whose run has its own")
-        for option in ("machine", "workload", "seed", "seconds", "set"):
-            if (value := getattr(given, option)) != RUN_DEFAULTS[option]:
+        for option, default in given.not_given.items():
+            if (value := getattr(given, option)) != default:
                 raise refused(f"--{option}", shown(value), "none with --store, whose run has its own")
         if given.key is None:
             raise refused("--key", "none", f"the beginning of a run's key: slablab store ls {given.store} --runs")

@@ -109,12 +109,11 @@ impl<M: Machine> Slub<'_, M> {
     /// Returns what can be returned of a cache's empty slabs and sorts the partial lists.
     pub(super) fn shrink_cache(&self, cpu: &M::Cpu, cache: &Cache<M>) {
         self.flush_all(cpu, cache);
-        let alone = self.policy.sheaves == Some(SheafForm::Alone);
-        if alone {
+        if self.alone() {
             cache.barns.iter().for_each(|barn| self.empty_barn(cpu, cache, barn));
         }
         for (n, node) in cache.nodes.iter().enumerate() {
-            if let Some(barn) = cache.barns.get(n).filter(|_| !alone) {
+            if let Some(barn) = cache.barns.get(n).filter(|_| !self.alone()) {
                 self.empty_barn(cpu, cache, barn);
             }
             node.shrink(self, cpu, cache, |slab| self.discard(cpu, cache, slab));

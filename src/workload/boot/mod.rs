@@ -5,6 +5,7 @@
 //! objects from anywhere. All of it on CPU 0. The run ends with the objects in place: `caches()` shows what they occupy, then
 //! the executor frees them.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -125,13 +126,14 @@ impl Workload for Boot {
             let right = format!("\"histogram\", as rows are given: {:?} has its own objects", self.source);
             return Err(Error::new("workload.source", format!("{:?}", self.source), right));
         }
+        let mut seen = HashSet::new();
         for (i, (name, bytes, _)) in self.histogram.iter().enumerate() {
             if !(1..=4 << 20).contains(bytes) {
                 let right = format!("1..4194304 bytes of an object of {name:?}");
                 return Err(Error::new(format!("workload.histogram[{i}]"), bytes, right));
             }
             check_name(&format!("workload.histogram[{i}]"), name)?;
-            if self.histogram[..i].iter().any(|other| other.0 == *name) {
+            if !seen.insert(name) {
                 let right = "each cache once, with all its objects";
                 return Err(Error::new(format!("workload.histogram[{i}]"), format!("{name:?} again"), right));
             }
